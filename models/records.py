@@ -1,0 +1,173 @@
+"""The frozen records that travel between stages, in pipeline order.
+
+Prompts are numbered by their row in the pool, so that stages pass arrays of
+rows and only the store speaks of `prompt_id`s. N is the number of candidates
+of a step, G of groups, k of rollouts in a group.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+FinishReason = Literal["stop", "length"]
+Decision = Literal["acquired", "explored", "too_easy", "too_hard", "not_chosen"]
+RewardStatus = Literal["ok", "timeout", "error", "unparsable"]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A problem as its maker words it; the store gives it its `prompt_id`."""
+
+    text: str
+    """Canonical problem text, one user message."""
+    answer: str
+    """Reference answer, in the form that `reward` reads."""
+    reward: str
+    """Name of the verifier that checks a response."""
+    instruction: str = ""
+    """How to answer; a template appends it, and it is no part of the problem's identity."""
+    tags: Mapping[str, str | int | float] = field(default_factory=dict)
+    """Facts to query by; nothing reads them."""
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A stored problem."""
+
+    prompt_id: str
+    messages: tuple[tuple[str, str], ...]
+    """(role, content) pairs, without the system prompt."""
+    answer: str
+    reward: str
+    system: str = ""
+    instruction: str = ""
+
+    @property
+    def text(self) -> str:
+        """The contents of all messages; what embeddings read."""
+        return "\n\n".join(content for _, content in self.messages)
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The prompts that a run may train on, in row order."""
+
+    prompt_ids: tuple[str, ...]
+    embeddings: NDArray[np.float32] | None = None
+    """[pool, dim], rows of unit length; None where no method of the run reads them."""
+
+    def __len__(self) -> int:
+        return len(self.prompt_ids)
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a predictor expects of N prompts before any of their rollouts."""
+
+    p_success: Floats
+    """[N] mean of the probability that one rollout succeeds."""
+    p_sd: Floats
+    """[N] standard deviation of that probability: the predictor's own doubt, not the spread of outcomes."""
+    expected_tokens: Floats
+    """[N] response tokens; NaN before anything was observed."""
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """What an acquisition rule makes of N available candidates."""
+
+    chosen: Ints
+    """[size] positions of the candidates chosen, best first."""
+    utility: Floats
+    """[N] the rule's score by itself, larger is better."""
+    diversity: Floats
+    """[N] what diversity added when the candidate was last looked at; NaN where the rule has none."""
+    inclusion: Floats | None = None
+    """[N] probability that a rule which draws would have chosen the candidate; None where it ranks."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The decision on every available candidate of one round; arrays of length N."""
+
+    rows: Ints
+    utility: Floats
+    diversity: Floats
+    propensity: Floats
+    decision: tuple[Decision, ...]
+    rank: Ints
+    """0 for the first prompt chosen, and so on; -1 for prompts not chosen."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """k rollouts asked of an engine for one prompt."""
+
+    prompt_token_ids: tuple[int, ...]
+    seeds: tuple[int, ...]
+    """One seed a rollout; the same seed and weights give the same response in any batch."""
+
+
+@dataclass(frozen=True)
+class Generation:
+    """One response as an engine returns it."""
+
+    token_ids: tuple[int, ...]
+    """Response tokens, the end-of-sequence token included when it was sampled."""
+    logprobs: tuple[float, ...]
+    """Log-probability of each response token under the sampling distribution's raw model (T = 1)."""
+    finish_reason: FinishReason
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A verifier's word on one response."""
+
+    reward: float
+    success: bool
+    parts: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Observation:
+    """The outcomes of G groups, from which a predictor learns; arrays of length G."""
+
+    rows: Ints
+    successes: Ints
+    valid: Ints
+    """Rollouts with a verdict; at least 1."""
+    mean_tokens: Floats
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One rollout as the policy update reads it."""
+
+    prompt_token_ids: tuple[int, ...]
+    token_ids: tuple[int, ...]
+    advantage: float
+
+
+@dataclass(frozen=True)
+class UpdateStats:
+    """What one policy update did; all NaN but `tokens` and `skipped` when it was skipped."""
+
+    loss: float
+    kl: float
+    """Estimated KL(old ‖ new) per response token (k3), after the update's last optimiser step: 0 on-policy."""
+    entropy: float
+    """Mean entropy of the token distribution over response positions, in nats."""
+    grad_norm: float
+    clip_fraction: float
+    """Share of response tokens whose ratio was clipped."""
+    lr: float
+    tokens: int
+    """Response tokens trained on."""
+    skipped: str
+    """Why the update was not applied, or the empty string."""
