@@ -18,7 +18,7 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     tokenizer = Tokenizer(WordLevel(vocab, unk_token=UNK))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
     tokenizer.decoder = decoders.Fuse()
-    return PreTrainedTokenizerFast(
+    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=tokenizer,
         pad_token=PAD,
         eos_token=EOS,
@@ -43,4 +43,4 @@ def build_model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
     )
-    return LlamaForCausalLM(config)
+    return LlamaForCausalLM(config)  # type: ignore[no-untyped-call]

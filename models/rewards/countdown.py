@@ -10,7 +10,7 @@ import json
 import re
 from fractions import Fraction
 
-from models.rewards.base import Verdict
+from models.records import Verdict
 from models.rewards.extract import final_answer
 
 MAX_ANSWER_CHARS = 256
@@ -23,12 +23,12 @@ def verify_countdown(response: str, answer: str) -> Verdict:
 
     Success means: the last answer in the response is an expression of the four
     operations over exactly the given numbers, each used once, and equals the
-    target. Anything else is a wrong answer, not an error.
+    target. A sign before a term is allowed, and so is a right-hand side, `= 41`,
+    which is not read. Anything else is a wrong answer, not an error.
     """
     problem = json.loads(answer)
-    found = final_answer(response)
-    expression = found.translate(_TYPOGRAPHY).split("=")[0].strip() if found is not None else None
-    parsed = _parse(expression) if expression else None
+    found = final_answer(response) or ""
+    parsed = _parse(found.split("=")[0].translate(_TYPOGRAPHY).strip())
     if parsed is None:
         return Verdict(reward=0.0, success=False, parts={"parsed": 0.0})
     value, used = parsed
@@ -53,6 +53,10 @@ def _value(node: ast.expr, used: list[int]) -> Fraction:
         case ast.Constant(value=int(number)):
             used.append(number)
             return Fraction(number)
+        case ast.UnaryOp(op=ast.UAdd(), operand=operand):
+            return _value(operand, used)
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_value(operand, used)
         case ast.BinOp(left=left, op=ast.Add(), right=right):
             return _value(left, used) + _value(right, used)
         case ast.BinOp(left=left, op=ast.Sub(), right=right):

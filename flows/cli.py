@@ -1,0 +1,145 @@
+"""The command line: each command tidies its arguments and calls the library.
+
+Heavy imports (torch, Prefect, vLLM, DuckDB) live inside the commands, so that
+`--help` answers at once.
+"""
+
+import sys
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+STORE_HELP = "Root folder of the store."
+R = TypeVar("R")
+
+
+def one_line_errors(command: Callable[..., R]) -> Callable[..., R]:
+    """Errors that a user can cause: one line and exit code 2. A run that gave up: exit code 1."""
+
+    @wraps(command)
+    def guarded(*args: Any, **kwargs: Any) -> R:
+        from flows.config import ConfigError
+        from models.errors import ModelError
+        from storage.errors import StoreError
+
+        try:
+            return command(*args, **kwargs)
+        except (ConfigError, ModelError, StoreError) as error:
+            click.echo(f"foreroll: {error}", err=True)
+            sys.exit(2)
+
+    return guarded
+
+
+store_option = click.option(
+    "--store", envvar="FOREROLL_STORE", type=click.Path(path_type=Path), default="foreroll-store", help=STORE_HELP
+)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="foreroll")
+def main() -> None:
+    """Forecast before you roll out: reinforcement learning that samples only what can still be learned."""
+
+
+@main.command()
+@click.argument("config_file", metavar="[CONFIG.toml]", required=False, type=click.Path(path_type=Path))
+@click.option("--preset", help="Start from a preset: countdown, smollm2.")
+@click.option("--run", help="Name of the run; one that exists is continued.")
+@click.option("--steps", type=int, help="Steps to add; while an earlier target is unreached, that is finished.")
+@click.option("--from", "fork_from", metavar="RUN[@STEP]", help="Begin a new run with this run's checkpoint.")
+@click.option("--set", "assignments", metavar="KEY=VALUE", multiple=True, help="Set one config value; repeatable.")
+@click.option("--store", envvar="FOREROLL_STORE", type=click.Path(path_type=Path), help=STORE_HELP)
+@one_line_errors
+def train(assignments: tuple[str, ...], **options: Any) -> None:
+    """Train a policy, or go on with a run.
+
+    Example: foreroll train --preset countdown --run first --steps 50 --set update.lr=3e-5
+    """
+    from flows.commands.train import train_from_command_line
+
+    sys.exit(train_from_command_line(assignments=assignments, **options))
+
+
+@main.command()
+@click.argument("run", required=False)
+@store_option
+@one_line_errors
+def runs(run: str | None, store: Path) -> None:
+    """List the runs, or tell one in detail.
+
+    Example: foreroll runs countdown
+    """
+    from flows.commands.runs import describe_run, list_table
+
+    click.echo(describe_run(store, run) if run else list_table(store))
+
+
+@main.command()
+@click.argument("query")
+@click.option("--format", "format_", type=click.Choice(["table", "csv", "json", "parquet"]), default="table")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="File to write instead of the terminal.")
+@store_option
+@one_line_errors
+def sql(query: str, format_: str, output: Path | None, store: Path) -> None:
+    """Query the history: views forecasts, rollouts, groups, tokens, updates, predictor_updates, evaluations,
+    steps, runs, prompts. Read-only: one SELECT, which sees committed steps only.
+
+    Example: foreroll sql "select step, avg(reward) from rollouts group by step order by step"
+    """
+    from flows.commands.sql import run_query
+
+    run_query(store, query, format_, output)
+
+
+@main.group()
+def prompts() -> None:
+    """Look at the prompts of the store."""
+
+
+@prompts.command("list")
+@click.argument("dataset", required=False)
+@store_option
+@one_line_errors
+def list_prompts(dataset: str | None, store: Path) -> None:
+    """List the datasets, or the prompts of one.
+
+    Example: foreroll prompts list countdown-pool
+    """
+    from flows.commands.prompts import datasets_table, prompts_table
+
+    click.echo(prompts_table(store, dataset) if dataset else datasets_table(store))
+
+
+@prompts.command("show")
+@click.argument("prompt_id")
+@store_option
+@one_line_errors
+def show_prompt(prompt_id: str, store: Path) -> None:
+    """Show one prompt, and what the runs made of it. A unique beginning of its id is enough.
+
+    Example: foreroll prompts show 3f2a
+    """
+    from flows.commands.prompts import describe_prompt
+
+    click.echo(describe_prompt(store, prompt_id))
+
+
+@main.command()
+@store_option
+@one_line_errors
+def doctor(store: Path) -> None:
+    """Tell versions, engines, and the health of the store; exit code 1 when something is wrong.
+
+    Example: foreroll doctor
+    """
+    from flows.commands.doctor import examine
+
+    sys.exit(examine(store))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""`foreroll prompts`."""
+
+from pathlib import Path
+
+from flows.commands.tables import format_table
+from storage.catalog import query
+from storage.errors import StoreError
+from storage.layout import Layout
+from storage.prompts import dataset_names, read_dataset
+from storage.store import open_store
+
+_VISITS = """
+select g.run_id, count(*) as visits, min(g.step) as first, max(g.step) as last, sum(g.rollouts)::bigint as rollouts,
+       sum(g.successes)::bigint as successes
+from groups g where g.prompt_id = $prompt_id group by g.run_id order by g.run_id
+"""
+_LAST = """
+select step, sample, success, response from rollouts
+where prompt_id = $prompt_id and run_id = $run
+qualify step = max(step) over () order by sample
+"""
+_TEXT_WIDTH = 72
+
+
+def datasets_table(store: Path) -> str:
+    """A line for each dataset."""
+    layout = open_store(store)
+    rows = []
+    for name in dataset_names(layout):
+        table = read_dataset(layout, name)
+        rows.append((name, len(table), ", ".join(sorted(set(table["reward"].to_pylist())))))
+    return format_table(("dataset", "prompts", "reward"), rows) if rows else f"no datasets in {layout.root}"
+
+
+def prompts_table(store: Path, dataset: str) -> str:
+    """A line for each prompt of a dataset, in its own order."""
+    rows = read_dataset(open_store(store), dataset).select(["prompt_id", "text"]).to_pylist()
+    return format_table(("prompt_id", "text"), [(row["prompt_id"], _shorten(row["text"])) for row in rows])
+
+
+def describe_prompt(store: Path, beginning: str) -> str:
+    """One prompt, and its groups in each run.
+
+    Raises:
+        StoreError: no prompt, or more than one, begins like that.
+    """
+    layout = open_store(store)
+    prompt = _find(layout, beginning)
+    lines = [f"{key:<12} {prompt[key]}" for key in ("prompt_id", "dataset", "reward", "answer", "tags")]
+    for part in ("system", "text", "instruction"):
+        if prompt[part]:
+            lines += ["", f"{part}:", prompt[part]]
+    visits = query(layout, _VISITS, {"prompt_id": prompt["prompt_id"]}).to_pylist()
+    if not visits:
+        return "\n".join([*lines, "", "no run has rolled it out"])
+    lines += ["", format_table(tuple(visits[0]), [tuple(row.values()) for row in visits])]
+    latest = query(layout, _LAST, {"prompt_id": prompt["prompt_id"], "run": visits[-1]["run_id"]}).to_pylist()
+    lines += ["", f"responses of run {visits[-1]['run_id']} at step {latest[0]['step']}:"]
+    lines += [f"{'+' if row['success'] else '-'} {_shorten(row['response'])}" for row in latest]
+    return "\n".join(lines)
+
+
+def _find(layout: Layout, beginning: str) -> dict[str, str]:
+    found = query(
+        layout, "select * from prompts where starts_with(prompt_id, $beginning) order by dataset", {"beginning": beginning}
+    ).to_pylist()
+    ids = sorted({row["prompt_id"] for row in found})
+    if len(ids) != 1:
+        what = f"{len(ids)} prompts begin" if ids else "no prompt begins"
+        raise StoreError(f"{what} with {beginning!r} in {layout.root}: see `foreroll prompts list`")
+    prompt: dict[str, str] = found[0]
+    return prompt
+
+
+def _shorten(text: str) -> str:
+    """One printable line."""
+    line = " ".join(text.split())
+    line = "".join(character if character.isprintable() else "\ufffd" for character in line)
+    return line if len(line) <= _TEXT_WIDTH else line[: _TEXT_WIDTH - 1] + "…"

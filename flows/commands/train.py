@@ -1,0 +1,75 @@
+"""`foreroll train`."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from flows.config import DEFAULT_STORE, TrainConfig, build_config, merge, parse_assignments, read_toml
+from flows.prefect_defaults import apply_prefect_defaults
+from storage.layout import Layout
+from storage.runs import read_run
+
+
+def train_from_command_line(
+    *,
+    config_file: Path | None,
+    preset: str | None,
+    run: str | None,
+    steps: int | None,
+    fork_from: str | None,
+    assignments: Sequence[str],
+    store: Path | None,
+) -> int:
+    """Resolve the configuration, refuse what cannot work, train, and print the summary; returns the exit code."""
+    options = {"preset": preset, "run": run, "steps": steps, "fork_from": fork_from, "store": store}
+    given = {key: str(value) if isinstance(value, Path) else value for key, value in options.items() if value is not None}
+    given = merge(given, parse_assignments(assignments))
+    config = resolve_config(read_toml(config_file) if config_file else {}, given)
+    apply_prefect_defaults()
+
+    from storage.locks import check_free
+    from tasks.runs import check_plan
+
+    check_plan(config.plan())
+    check_free(Layout(config.store.absolute()), config.run)
+    return _train(config)
+
+
+def resolve_config(from_file: dict[str, Any], given: dict[str, Any]) -> TrainConfig:
+    """What the options mean. Where no file or preset is named, the stored config of the run, or of the run that
+    is forked, stands behind them.
+
+    Raises:
+        ConfigError: a value is wrong.
+    """
+    config = build_config(merge(from_file, given))
+    if from_file or "preset" in given:
+        return config
+    layout = Layout(config.store.absolute())
+    known = read_run(layout, config.run) or read_run(layout, config.fork_from.partition("@")[0] or config.run)
+    if known is None:
+        return config
+    here = {"run": config.run, "store": str(config.store), "fork_from": config.fork_from}
+    return build_config(merge(merge(known.config, here), given))
+
+
+def _train(config: TrainConfig) -> int:
+    from flows.train import train
+    from tasks.opening import RunInterrupted, RunStopped
+    from tasks.report import build_report, report_lines
+
+    click.echo(f"run {config.run} in {config.store}: {config.policy.model}, {config.predictor.name} forecasts, "
+               f"{config.acquisition.name} acquires", err=True)  # fmt: skip
+    try:
+        train(config)
+    except RunStopped as error:
+        click.echo(f"foreroll: {error}", err=True)
+        return 1
+    except RunInterrupted as error:
+        click.echo(f"foreroll: {error}; run the same command again to go on", err=True)
+        return 130
+    for line in report_lines(build_report(Layout(config.store.absolute()), config.run)):
+        click.echo(line)
+    return 0

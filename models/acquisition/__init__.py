@@ -1,0 +1,46 @@
+"""The acquisition rules by name."""
+
+import numpy as np
+
+from models.acquisition.base import Candidates, Rule, choose
+from models.acquisition.gps import gps
+from models.acquisition.nearest import nearest
+from models.acquisition.thompson import thompson
+from models.acquisition.uniform import uniform
+from models.records import Forecast, Ints, Pool, Selection
+from models.settings import AcquisitionSettings
+
+RULES: dict[str, Rule] = {"gps": gps, "nearest": nearest, "thompson": thompson, "uniform": uniform}
+
+
+def select(
+    forecast: Forecast,
+    rows: Ints,
+    *,
+    pool: Pool,
+    previous: Ints,
+    settings: AcquisitionSettings,
+    rng: np.random.Generator,
+) -> Selection:
+    """Decide on every available candidate.
+
+    Args:
+        forecast: of the N candidates.
+        rows: [N] their pool rows.
+        previous: pool rows of the batch before.
+
+    Raises:
+        ValueError: a forecast is not finite.
+    """
+    if len(rows) == 0:
+        nothing = np.empty(0)
+        return Selection(rows, nothing, nothing, nothing, (), np.empty(0, np.int64))
+    wrong = ~(np.isfinite(forecast.p_success) & np.isfinite(forecast.p_sd))
+    if wrong.any():
+        raise ValueError(f"the forecast of prompt {pool.prompt_ids[rows[wrong.argmax()]]} is not finite")
+    candidates = Candidates(
+        forecast=forecast,
+        embeddings=None if pool.embeddings is None else pool.embeddings[rows],
+        previous=None if pool.embeddings is None else pool.embeddings[previous],
+    )
+    return choose(RULES[settings.name], candidates, rows, settings, rng)

@@ -1,0 +1,57 @@
+"""Thompson sampling: draws a success probability for each candidate, and takes those nearest to the target (MoPPS)."""
+
+import numpy as np
+from scipy.special import betainc
+
+from models.acquisition.base import Candidates, no_diversity, smallest
+from models.records import Floats, Forecast, Ints, Ranking
+from models.settings import AcquisitionSettings
+
+_EDGE = 1e-6
+_STRENGTH = (1e-3, 1e6)
+
+
+def thompson(candidates: Candidates, slots: int, settings: AcquisitionSettings, rng: np.random.Generator) -> Ranking:
+    """The `slots` candidates whose draw from their Beta is nearest to the target."""
+    alpha, beta = beta_parameters(candidates.forecast)
+    distance = np.abs(rng.beta(alpha, beta) - settings.target)
+    chosen = smallest(distance, slots)
+    return Ranking(
+        chosen=chosen,
+        utility=-(distance**2),
+        diversity=no_diversity(candidates),
+        inclusion=_inclusion(alpha, beta, distance, chosen, settings.target),
+    )
+
+
+def beta_parameters(forecast: Forecast) -> tuple[Floats, Floats]:
+    """Alpha and beta of the Beta distribution with the forecast's mean and standard deviation.
+
+    Kept within what can be drawn from: means within 1e-6 of 0 or 1 and
+    strengths outside [1e-3, 1e6] are moved to those limits.
+    """
+    mean = np.clip(forecast.p_success, _EDGE, 1.0 - _EDGE)
+    with np.errstate(divide="ignore"):
+        strength = np.clip(mean * (1.0 - mean) / forecast.p_sd**2 - 1.0, *_STRENGTH)
+    return mean * strength, (1.0 - mean) * strength
+
+
+def _inclusion(alpha: Floats, beta: Floats, distance: Floats, chosen: Ints, target: float) -> Floats:
+    """Probability that each candidate is chosen, given what all the others drew.
+
+    A candidate is chosen when its own draw comes nearer to the target than the
+    last of the others that would fill the slots. Given that threshold its
+    chance is a difference of two Beta distribution functions. Weighting by the
+    inverse of such rank-conditioned probabilities is unbiased, as in bottom-k
+    sampling (Cohen and Kaplan, 2007).
+    """
+    count, slots = len(distance), len(chosen)
+    if slots in (0, count):
+        return np.full(count, float(slots == count))
+    last_in, first_out = np.partition(distance, [slots - 1, slots])[slots - 1 : slots + 1]
+    threshold = np.full(count, last_in)
+    threshold[chosen] = first_out
+    upper = betainc(alpha, beta, np.minimum(target + threshold, 1.0))
+    lower = betainc(alpha, beta, np.maximum(target - threshold, 0.0))
+    inclusion: Floats = upper - lower
+    return inclusion

@@ -1,0 +1,20 @@
+"""The predictors by name."""
+
+from models.difficulty.base import Predictor
+from models.difficulty.gps import Gps
+from models.difficulty.mopps import Mopps
+from models.records import Pool
+from models.settings import GpsSettings, MoppsSettings, PredictorSettings
+
+
+def build_predictor(settings: PredictorSettings, pool: Pool, *, seed: int) -> Predictor:
+    """A fresh predictor for a pool.
+
+    Args:
+        seed: of the initial weights, where there are any.
+    """
+    match settings:
+        case MoppsSettings():
+            return Mopps(settings, pool)
+        case GpsSettings():
+            return Gps(settings, pool, seed=seed)

@@ -1,0 +1,5 @@
+"""The errors of `models/` that a user can cause and mend."""
+
+
+class ModelError(ValueError):
+    """A model, tokenizer or template that cannot be used: one line on what, where and how to mend."""

@@ -1,0 +1,128 @@
+"""Writes that are whole or absent: temporary name, fsync, then the real name."""
+
+import contextlib
+import errno
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from storage.errors import StoreError
+
+TEMPORARY = ".tmp"
+
+
+def write_once(path: Path, data: bytes) -> None:
+    """Create `path` with `data`, or leave nothing.
+
+    Raises:
+        FileExistsError: `path` exists; of two writers exactly one succeeds.
+        StoreError: the file system refuses the write.
+    """
+    with _temporary(path) as temporary:
+        _write_synced(temporary, data)
+        os.link(temporary, path)
+    sync_folder(path.parent)
+
+
+def write_over(path: Path, data: bytes) -> None:
+    """Put `data` in place of what `path` held; a reader sees the old or the new bytes."""
+    with _temporary(path) as temporary:
+        _write_synced(temporary, data)
+        os.replace(temporary, path)
+    sync_folder(path.parent)
+
+
+@contextlib.contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """A folder to fill; when the block ends well it is synced and becomes `path`, else it is gone."""
+    with _temporary(path) as temporary:
+        temporary.mkdir()
+        yield temporary
+        for file in sorted(temporary.rglob("*")):
+            _sync(file)
+        _sync(temporary)
+        os.rename(temporary, path)
+    sync_folder(path.parent)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Delete what killed writers left under `folder`; only its one rightful writer may call this."""
+    for leftover in sorted(folder.rglob(f"*{TEMPORARY}")):
+        if leftover.is_dir():
+            shutil.rmtree(leftover)
+        else:
+            leftover.unlink()
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file, hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def is_writable(folder: Path) -> bool:
+    """Whether a file can be created in a folder, found out by doing it."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder survive a power cut."""
+    _sync(folder)
+
+
+@contextlib.contextmanager
+def _temporary(path: Path) -> Iterator[Path]:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}{TEMPORARY}")
+    try:
+        make_folder(path.parent)
+        yield temporary
+    except OSError as error:
+        if isinstance(error, FileExistsError):
+            raise
+        raise StoreError(refusal(path, error)) from error
+    finally:
+        if temporary.is_dir():
+            shutil.rmtree(temporary, ignore_errors=True)
+        else:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+
+
+def make_folder(folder: Path) -> None:
+    """Create a folder and its parents, each one's name synced, so that no file in it can be lost with it."""
+    if folder.is_dir():
+        return
+    make_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
+    sync_folder(folder.parent)
+
+
+def refusal(path: Path, error: OSError) -> str:
+    """One line for a write that the file system refused."""
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return f"cannot write {path}: {error.strerror}: make it writable, or use another --store"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"cannot write {path}: {error.strerror}: free some space and run again; what is stored is intact"
+    return f"cannot write {path}: {error.strerror}"
+
+
+def _write_synced(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,53 @@
+"""Arrow tables to Parquet bytes and back, through a declared schema."""
+
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from storage.errors import StoreError
+
+
+def build_table(schema: pa.Schema, columns: Mapping[str, Sequence[Any] | pa.Array], **constants: Any) -> pa.Table:
+    """A table of exactly `schema`; `constants` fill whole columns.
+
+    Raises:
+        ValueError: columns are missing or not in the schema.
+    """
+    given = set(columns) | set(constants)
+    if given != set(schema.names):
+        raise ValueError(f"columns differ from the schema: {sorted(given ^ set(schema.names))}")
+    rows = len(next(iter(columns.values()))) if columns else 1
+    arrays = []
+    for column in schema:
+        if column.name in constants:
+            arrays.append(pa.repeat(pa.scalar(constants[column.name], column.type), rows))
+        else:
+            arrays.append(pa.array(columns[column.name], column.type))
+    return pa.table(arrays, schema=schema)
+
+
+def table_bytes(table: pa.Table) -> bytes:
+    """Parquet of a table; equal tables give equal bytes."""
+    sink = io.BytesIO()
+    pq.write_table(table, sink, compression="zstd")
+    return sink.getvalue()
+
+
+def read_table(path: Path, schema: pa.Schema) -> pa.Table:
+    """The columns of `schema`, null where an older file lacks one.
+
+    Raises:
+        StoreError: the file cannot be read.
+    """
+    try:
+        table = pq.ParquetFile(path).read()
+    except (OSError, pa.ArrowInvalid) as error:
+        raise StoreError(f"{path} is not readable as Parquet: {str(error).splitlines()[0]}") from error
+    missing = [column for column in schema if column.name not in table.column_names]
+    for column in missing:
+        table = table.append_column(column, pa.nulls(len(table), column.type))
+    return table.select(schema.names).cast(schema)

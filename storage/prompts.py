@@ -1,0 +1,98 @@
+"""Datasets of prompts, and the identity of a prompt."""
+
+import hashlib
+import json
+import unicodedata
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from storage.errors import StoreError
+from storage.files import file_digest, write_once
+from storage.layout import Layout
+from storage.parquet import build_table, read_table, table_bytes
+from storage.schemas import EMBEDDINGS, PROMPTS
+
+Message = tuple[str, str]
+
+
+def prompt_id(messages: Sequence[Message]) -> str:
+    """Identity of a prompt: the first 32 hex digits of SHA-256 of its canonical text.
+
+    Canonical is the JSON list of [role, content], contents in Unicode NFC, with
+    line feeds only, and stripped. The answer, the reward, the system prompt and
+    the instruction are no part of it.
+    """
+    canonical = [[role, _canonical(content)] for role, content in messages if role != "system"]
+    text = json.dumps(canonical, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def _canonical(content: str) -> str:
+    return unicodedata.normalize("NFC", content.replace("\r\n", "\n").replace("\r", "\n")).strip()
+
+
+def write_dataset(layout: Layout, name: str, prompts: Sequence[dict[str, Any]]) -> None:
+    """Store a dataset; rows hold the columns of `schemas.PROMPTS` but dataset, position, prompt_id and text.
+
+    Raises:
+        StoreError: the dataset exists, or two prompts have the same identity.
+    """
+    ids = [prompt_id(row["messages"]) for row in prompts]
+    if len(set(ids)) < len(ids):
+        twice = next(index for index, value in enumerate(ids) if value in ids[:index])
+        raise StoreError(f"dataset {name}: prompt {twice} is the same as prompt {ids.index(ids[twice])}: remove one")
+    columns = {
+        "position": range(len(prompts)),
+        "prompt_id": ids,
+        "messages": [[{"role": role, "content": text} for role, text in row["messages"]] for row in prompts],
+        "text": ["\n\n".join(text for _, text in row["messages"]) for row in prompts],
+        **{key: [row[key] for row in prompts] for key in ("answer", "reward", "system", "instruction", "tags")},
+    }
+    try:
+        write_once(layout.dataset(name), table_bytes(build_table(PROMPTS, columns, dataset=name)))
+    except FileExistsError:
+        raise StoreError(f"dataset {name} exists already: choose another name") from None
+
+
+def holds_dataset(layout: Layout, name: str) -> bool:
+    """Whether the store has the dataset."""
+    return layout.dataset(name).exists()
+
+
+def read_dataset(layout: Layout, name: str) -> pa.Table:
+    """All prompts of a dataset, in its own order.
+
+    Raises:
+        StoreError: the store has no such dataset.
+    """
+    if not holds_dataset(layout, name):
+        names = ", ".join(dataset_names(layout)) or "none"
+        raise StoreError(f"no dataset {name} in {layout.root}; it has: {names}")
+    return read_table(layout.dataset(name), PROMPTS)
+
+
+def dataset_names(layout: Layout) -> list[str]:
+    """Datasets of the store, by name."""
+    return sorted(path.parent.name for path in layout.datasets().glob("*/part-0.parquet"))
+
+
+def dataset_digest(layout: Layout, name: str) -> str:
+    """SHA-256 of a dataset's file."""
+    return file_digest(layout.dataset(name))
+
+
+def read_embeddings(layout: Layout, encoder: str, dataset: str) -> pa.Table | None:
+    """Cached embeddings of a dataset, in its own order; None when there are none."""
+    path = layout.embeddings(encoder, dataset)
+    return read_table(path, EMBEDDINGS) if path.exists() else None
+
+
+def write_embeddings(layout: Layout, encoder: str, dataset: str, ids: Sequence[str], embeddings: pa.Array) -> None:
+    """Cache the embeddings of a dataset; does nothing when another process was first."""
+    table = build_table(EMBEDDINGS, {"prompt_id": ids, "embedding": embeddings})
+    try:
+        write_once(layout.embeddings(encoder, dataset), table_bytes(table))
+    except FileExistsError:
+        pass

@@ -1,0 +1,64 @@
+"""Run files: what a run is (config, pins) and where it stands (target, state)."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from storage.errors import StoreError
+from storage.files import write_over
+from storage.layout import Layout
+
+RunState = Literal["running", "finished", "interrupted", "stopped", "failed"]
+"""`interrupted`: asked to end early; `stopped`: gave up by its own rule; `failed`: an error ended it."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run file."""
+
+    run: str
+    config: Mapping[str, Any]
+    """The resolved configuration."""
+    pins: Mapping[str, Any]
+    """What the run was created with: dataset and model digests, library versions, thread count."""
+    created_at: str
+    """UTC, ISO 8601."""
+    target: int
+    """Last step asked for."""
+    epoch: int
+    """How many processes have advanced the run."""
+    state: RunState = "running"
+    message: str = ""
+    """Why a run stopped or failed."""
+    forked_from: Mapping[str, Any] = field(default_factory=dict)
+    """`run` and `step` of the checkpoint it began with; empty for a run of its own."""
+
+
+def read_run(layout: Layout, run: str) -> Run | None:
+    """The run file, None when there is no such run.
+
+    Raises:
+        StoreError: the file is damaged.
+    """
+    path = layout.run_file(run)
+    return _read(path) if path.exists() else None
+
+
+def write_run(layout: Layout, run: Run) -> None:
+    """Put the run file in place of the one before."""
+    text = json.dumps(asdict(run), indent=2, ensure_ascii=False)
+    write_over(layout.run_file(run.run), text.encode() + b"\n")
+
+
+def list_runs(layout: Layout) -> list[Run]:
+    """All runs, oldest first."""
+    return sorted((_read(path) for path in layout.runs().glob("*.json")), key=lambda run: run.created_at)
+
+
+def _read(path: Path) -> Run:
+    try:
+        return Run(**json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError) as error:
+        raise StoreError(f"run file {path} is not readable ({error}): restore it, or set it aside") from error

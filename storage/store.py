@@ -1,0 +1,47 @@
+"""Opening a store: its marker file, and its format version."""
+
+import json
+from pathlib import Path
+
+from storage.errors import StoreError, StoreVersionError
+from storage.files import write_once
+from storage.layout import Layout
+
+FORMAT_VERSION = 1
+
+
+def open_store(root: Path, *, create: bool = False) -> Layout:
+    """The layout of the store at `root`.
+
+    Raises:
+        StoreVersionError: a newer Foreroll wrote it.
+        StoreError: there is none and `create` is off, or `root` cannot become one.
+    """
+    layout = Layout(root.absolute())
+    path = layout.store_file()
+    if not path.exists():
+        if not create:
+            raise StoreError(f"no store at {layout.root}: run `foreroll train` first, or name one with --store")
+        _create(layout)
+    found = _read_version(path)
+    if found > FORMAT_VERSION:
+        raise StoreVersionError(path, found, FORMAT_VERSION)
+    return layout
+
+
+def _create(layout: Layout) -> None:
+    if layout.root.exists() and not layout.root.is_dir():
+        raise StoreError(f"{layout.root} is a file: name a folder with --store")
+    if layout.root.is_dir() and any(not child.name.startswith(".") for child in layout.root.iterdir()):
+        raise StoreError(f"{layout.root} is no store and is not empty: name an empty or new folder with --store")
+    try:
+        write_once(layout.store_file(), json.dumps({"format_version": FORMAT_VERSION}).encode() + b"\n")
+    except FileExistsError:  # somebody else created it just now
+        pass
+
+
+def _read_version(path: Path) -> int:
+    try:
+        return int(json.loads(path.read_text())["format_version"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StoreError(f"{path} is not readable ({error}): restore it, or use another --store") from error

@@ -1,0 +1,73 @@
+"""Stage 2: turn the forecasts into a batch, and store the decision on every candidate."""
+
+import hashlib
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from models.acquisition import select
+from models.records import Forecast, Ints, Selection
+from models.seeding import derive_rng
+from tasks.predict import read_forecasts
+from tasks.stage import stage
+from tasks.workbench import Workbench, workbench
+
+CHOSEN = ("acquired", "explored")
+
+
+@stage
+def acquire_batch(run: str, step: int, round_: int = 0) -> None:
+    """Write `acquisitions` of the round: candidates of earlier rounds that were chosen are not considered again."""
+    bench = workbench(run)
+    with bench.timed("acquire"):
+        if bench.history.holds("acquisitions", step, round_):
+            return
+        rows, forecast = read_forecasts(bench, step)
+        taken = np.isin(rows, chosen_rows(bench, step, range(round_)))
+        selection = select(
+            _where(forecast, ~taken),
+            rows[~taken],
+            pool=bench.pool,
+            previous=chosen_rows(bench, step - 1),
+            settings=bench.settings.acquisition,
+            rng=derive_rng(bench.settings.seed, step, "acquire", round_),
+        )
+        _write_selection(bench, step, round_, selection)
+
+
+def chosen_rows(bench: Workbench, step: int, rounds: range | None = None) -> Ints:
+    """Pool rows acquired in a step, in order of rank within each round; none before step 1."""
+    rows: list[int] = []
+    for round_ in bench.history.rounds("acquisitions", step) if rounds is None else rounds:
+        table = bench.history.read("acquisitions", step, round_)
+        chosen = table.filter(pc.is_in(table["decision"], pa.array(CHOSEN))).sort_by("rank")
+        rows += [bench.row_of[prompt_id] for prompt_id in chosen["prompt_id"].to_pylist()]
+    return np.array(rows, dtype=np.int64)
+
+
+def group_id(run: str, step: int, prompt_id: str) -> str:
+    """Identity of a group: a prompt is acquired at most once a step."""
+    return hashlib.sha256(f"{run}\x1f{step}\x1f{prompt_id}".encode()).hexdigest()[:32]
+
+
+def remaining_candidates(bench: Workbench, step: int) -> int:
+    """Candidates of a step that no round has chosen."""
+    considered = len(bench.history.read("forecasts", step))
+    return considered - len(chosen_rows(bench, step))
+
+
+def _where(forecast: Forecast, mask: np.ndarray) -> Forecast:
+    return Forecast(forecast.p_success[mask], forecast.p_sd[mask], forecast.expected_tokens[mask])
+
+
+def _write_selection(bench: Workbench, step: int, round_: int, selection: Selection) -> None:
+    columns = {
+        "prompt_id": [bench.pool.prompt_ids[row] for row in selection.rows],
+        "utility": selection.utility,
+        "diversity": [None if np.isnan(value) else value for value in selection.diversity],
+        "propensity": selection.propensity,
+        "decision": selection.decision,
+        "rank": [None if rank < 0 else rank for rank in selection.rank],
+    }
+    bench.history.write("acquisitions", step, columns, round_, round=round_)

@@ -1,0 +1,251 @@
+"""Opens a run: takes its lock, and brings policy, engine and predictor to where the history stands."""
+
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from numpy.typing import NDArray
+
+from models.difficulty import build_predictor
+from models.embeddings import WordllamaEncoder
+from models.engines import build_engine
+from models.errors import ModelError
+from models.policy.loading import SMOLLM2, Policy, convert_smollm2, load_policy
+from models.policy.templates import prompt_token_ids
+from models.policy.update import PolicyTrainer
+from models.problems import BUILTIN
+from models.records import Pool, Prompt
+from models.seeding import derive_seed
+from models.settings import TrainSettings
+from storage.checkpoints import checkpoint_steps, load_arrays, read_checkpoint, remove_checkpoint_leftovers
+from storage.files import new_folder
+from storage.history import History
+from storage.layout import Layout
+from storage.locks import RunLock, hold_run
+from storage.prompts import holds_dataset, read_dataset, read_embeddings, write_dataset, write_embeddings
+from storage.runs import Run, RunState, read_run, write_run
+from storage.store import open_store
+from tasks.commit import save_checkpoint
+from tasks.plan import RunPlan
+from tasks.runs import check_plan, continue_run, create_run
+from tasks.workbench import TokenisedPrompts, Workbench, on_the_bench
+
+logger = logging.getLogger(__name__)
+
+
+class RunStopped(Exception):
+    """The run gave up by its own rule; its message says why and how to mend it."""
+
+
+class RunInterrupted(Exception):
+    """The process was asked to end; the run is whole and can go on."""
+
+
+def stop_if_hopeless(bench: Workbench) -> None:
+    """End the run after too many updates in a row that were not finite.
+
+    Raises:
+        RunStopped: names the reason and the fork that mends it.
+    """
+    if bench.skipped_in_a_row < bench.settings.update.max_skipped:
+        return
+    reason = bench.history.read("updates", bench.step)["skipped"][0].as_py()
+    raise RunStopped(
+        f"run {bench.run} stopped after step {bench.step}: {bench.skipped_in_a_row} policy updates in a row were "
+        f"skipped ({reason}); mend it with: foreroll train --run NEW --from {bench.run} "
+        f"--set update.lr={bench.settings.update.lr / 10:g}"
+    )
+
+
+@contextmanager
+def open_workbench(plan: RunPlan) -> Iterator[tuple[Workbench, int]]:
+    """A run's workbench at its last checkpoint, and the step that the run is to reach.
+
+    The run file says how the block ended. However it ended, but for an error,
+    a last checkpoint is written.
+
+    Raises:
+        StoreError, ModelError: as `check_plan`, or the run is held by another process.
+    """
+    check_plan(plan)
+    layout = open_store(plan.store, create=True)
+    with hold_run(layout, plan.run) as lock:
+        check_plan(plan)
+        _ensure_datasets(layout, plan.settings)
+        record = _open_record(layout, plan, lock)
+        torch.set_num_threads(record.pins["threads"])
+        bench = _build(layout, plan, record, lock)
+        with on_the_bench(bench), _state_kept(layout, record), _checkpointed(bench):
+            yield bench, record.target
+
+
+def _open_record(layout: Layout, plan: RunPlan, lock: RunLock) -> Run:
+    known = read_run(layout, plan.run)
+    if known is None:
+        return create_run(layout, plan, lock.epoch)
+    for library, pinned in known.pins["libraries"].items():
+        if version(library) != pinned:
+            logger.warning(
+                "run %s began with %s %s and goes on with %s: results may differ in the last digits",
+                plan.run, library, pinned, version(library),
+            )  # fmt: skip
+    return continue_run(layout, plan, known, lock.epoch)
+
+
+@contextmanager
+def _state_kept(layout: Layout, record: Run) -> Iterator[None]:
+    write_run(layout, record)
+    state: RunState = "finished"
+    message = ""
+    try:
+        yield
+    except RunStopped as error:
+        state, message = "stopped", str(error)
+        raise
+    except (RunInterrupted, KeyboardInterrupt):
+        state = "interrupted"
+        raise
+    except BaseException as error:
+        state, message = "failed", f"{type(error).__name__}: {error}".splitlines()[0]
+        raise
+    finally:
+        write_run(layout, replace(record, state=state, message=message))
+
+
+@contextmanager
+def _checkpointed(bench: Workbench) -> Iterator[None]:
+    """A checkpoint before, and one after a block that ended between two steps."""
+    save_checkpoint(bench)
+    try:
+        yield
+    except (RunStopped, RunInterrupted):
+        save_checkpoint(bench)
+        raise
+    save_checkpoint(bench)
+
+
+def _build(layout: Layout, plan: RunPlan, record: Run, lock: RunLock) -> Workbench:
+    settings = plan.settings
+    history = History(layout, plan.run)
+    history.remove_leftovers()
+    remove_checkpoint_leftovers(layout, plan.run)
+    checkpoint = _newest_checkpoint(layout, record)
+    policy = load_policy(str(checkpoint / "policy" if checkpoint else _base_model(layout, settings)), settings.policy.dtype)
+    train = _tokenise(layout, settings, settings.prompts.train, policy)
+    pool = Pool(tuple(prompt.prompt_id for prompt in train.prompts), _embeddings(layout, settings, train))
+    bench = Workbench(
+        run=plan.run,
+        settings=settings,
+        layout=layout,
+        history=history,
+        lock=lock,
+        pool=pool,
+        train=train,
+        heldout=_tokenise(layout, settings, settings.prompts.heldout, policy),
+        policy=policy,
+        trainer=PolicyTrainer(policy, settings.update, temperature=settings.sampling.temperature),
+        engine=build_engine(policy, settings.engine, settings.sampling),
+        predictor=build_predictor(settings.predictor, pool, seed=derive_seed(settings.seed, "predictor")),
+    )
+    if checkpoint:
+        _restore(bench, checkpoint, record)
+    return bench
+
+
+def _newest_checkpoint(layout: Layout, record: Run) -> Path | None:
+    steps = checkpoint_steps(layout, record.run)
+    if steps:
+        return layout.checkpoint(record.run, steps[-1])
+    if record.forked_from:
+        return layout.checkpoint(record.forked_from["run"], record.forked_from["step"])
+    return None
+
+
+def _restore(bench: Workbench, checkpoint: Path, record: Run) -> None:
+    """Bring the live objects to a checkpoint; one of another run counts as step 0 of this one."""
+    about = read_checkpoint(checkpoint)
+    bench.trainer.load_state_dict(load_arrays(checkpoint / "optimizer"))
+    if about.predictor == bench.settings.predictor.name:
+        bench.predictor.load_state_dict(load_arrays(checkpoint / "predictor"))
+    if about.run == record.run:
+        bench.step = about.step
+        bench.policy_version = about.policy_version
+        bench.skipped_in_a_row = about.skipped_in_a_row
+        bench.engine.sync(bench.policy_version)
+
+
+def _base_model(layout: Layout, settings: TrainSettings) -> str:
+    """The source to load; SmolLM2 is unpacked into the store once."""
+    if settings.policy.model != SMOLLM2:
+        return settings.policy.model
+    folder = layout.models() / SMOLLM2
+    if not folder.exists():
+        with new_folder(folder) as temporary:
+            convert_smollm2(temporary)
+    return str(folder)
+
+
+def _ensure_datasets(layout: Layout, settings: TrainSettings) -> None:
+    for name in (settings.prompts.train, settings.prompts.heldout):
+        if not holds_dataset(layout, name):
+            rows = [
+                {
+                    "messages": [("user", problem.text)],
+                    "answer": problem.answer,
+                    "reward": problem.reward,
+                    "system": "",
+                    "instruction": problem.instruction,
+                    "tags": json.dumps(dict(problem.tags)),
+                }
+                for problem in BUILTIN[name]()
+            ]
+            write_dataset(layout, name, rows)
+
+
+def _tokenise(layout: Layout, settings: TrainSettings, dataset: str, policy: Policy) -> TokenisedPrompts:
+    prompts = [_prompt(row) for row in read_dataset(layout, dataset).to_pylist()]
+    token_ids = [prompt_token_ids(prompt, settings.prompts.template, policy.tokenizer) for prompt in prompts]
+    room = policy.context - settings.sampling.max_tokens if policy.context else None
+    for prompt, ids in zip(prompts, token_ids, strict=True):
+        if room is not None and len(ids) > room:
+            raise ModelError(
+                f"dataset {dataset}: prompt {prompt.prompt_id} has {len(ids)} tokens, and the model's context of "
+                f"{policy.context} leaves room for {room}: lower sampling.max_tokens or drop the prompt"
+            )
+    return TokenisedPrompts(dataset, prompts, token_ids)
+
+
+def _prompt(row: dict[str, Any]) -> Prompt:
+    return Prompt(
+        prompt_id=row["prompt_id"],
+        messages=tuple((message["role"], message["content"]) for message in row["messages"]),
+        answer=row["answer"],
+        reward=row["reward"],
+        system=row["system"],
+        instruction=row["instruction"],
+    )
+
+
+def _embeddings(layout: Layout, settings: TrainSettings, train: TokenisedPrompts) -> NDArray[np.float32] | None:
+    """[pool, dim] embeddings of the pool's texts, from the store's cache; None when no method reads them."""
+    if "gps" not in (settings.predictor.name, settings.acquisition.name):
+        return None
+    encoder = WordllamaEncoder()
+    cached = read_embeddings(layout, encoder.name, train.dataset)
+    if cached is None:
+        found = encoder.encode([prompt.text for prompt in train.prompts])
+        ids = [prompt.prompt_id for prompt in train.prompts]
+        flat = pa.FixedSizeListArray.from_arrays(found.ravel(), found.shape[1])
+        write_embeddings(layout, encoder.name, train.dataset, ids, flat)
+        cached = read_embeddings(layout, encoder.name, train.dataset)
+    assert cached is not None
+    values = cached["embedding"].combine_chunks().flatten().to_numpy()
+    return values.reshape(len(train.prompts), -1)

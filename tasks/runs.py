@@ -1,0 +1,116 @@
+"""Creating, continuing and forking a run: what is checked before anything is changed, and what its file then says."""
+
+import os
+from dataclasses import replace
+from datetime import UTC, datetime
+from importlib.metadata import version
+
+from models.policy.loading import model_digest, resolve_source
+from models.problems import BUILTIN
+from storage.checkpoints import checkpoint_steps
+from storage.errors import StoreError
+from storage.history import History
+from storage.layout import Layout
+from storage.prompts import dataset_digest, dataset_names, holds_dataset
+from storage.runs import Run, read_run
+from storage.store import open_store
+from tasks.plan import RunPlan, flatten
+
+LIBRARIES = ("duckdb", "numpy", "pyarrow", "tokenizers", "torch", "transformers")
+
+
+def check_plan(plan: RunPlan) -> None:
+    """Find what is wrong with a plan before anything is changed or loaded.
+
+    Raises:
+        StoreError: the store, the run or a dataset stands against it.
+        ModelError: the model cannot be found.
+    """
+    layout = Layout(plan.store.absolute())
+    if layout.store_file().exists():
+        open_store(plan.store)
+    known = read_run(layout, plan.run)
+    if known is not None:
+        _check_continuable(layout, plan, known)
+        return
+    for dataset in (plan.settings.prompts.train, plan.settings.prompts.heldout):
+        _check_dataset(layout, dataset)
+    if plan.fork_from:
+        fork_checkpoint(layout, plan.fork_from)
+    else:
+        resolve_source(plan.settings.policy.model)
+
+
+def create_run(layout: Layout, plan: RunPlan, epoch: int) -> Run:
+    """The file of a new run, with all that it pins."""
+    datasets = {plan.settings.prompts.train, plan.settings.prompts.heldout}
+    forked_from = {}
+    model = resolve_source(plan.settings.policy.model)
+    if plan.fork_from:
+        source, step = fork_checkpoint(layout, plan.fork_from)
+        forked_from = {"run": source, "step": step}
+        model = layout.checkpoint(source, step) / "policy"
+    pins = {
+        "datasets": {dataset: dataset_digest(layout, dataset) for dataset in sorted(datasets)},
+        "model": model_digest(model),
+        "libraries": {library: version(library) for library in LIBRARIES},
+        "threads": plan.settings.threads or os.cpu_count() or 1,
+    }
+    return Run(
+        run=plan.run,
+        config=plan.config,
+        pins=pins,
+        created_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        target=plan.steps,
+        epoch=epoch,
+        forked_from=forked_from,
+    )
+
+
+def continue_run(layout: Layout, plan: RunPlan, known: Run, epoch: int) -> Run:
+    """The file of a run that goes on: an unreached target stays, a reached one moves by `plan.steps`."""
+    committed = max(History(layout, plan.run).last_committed(), 0)
+    target = known.target if committed < known.target else committed + plan.steps
+    return replace(known, config=plan.config, target=target, epoch=epoch, state="running", message="")
+
+
+def fork_checkpoint(layout: Layout, source: str) -> tuple[str, int]:
+    """Run and step that `RUN` or `RUN@STEP` means.
+
+    Raises:
+        StoreError: there is no such checkpoint; names those there are.
+    """
+    run, _, wanted = source.partition("@")
+    steps = checkpoint_steps(layout, run)
+    if not steps:
+        raise StoreError(f"cannot fork {source}: run {run} has no checkpoint in {layout.root}")
+    if wanted and wanted not in map(str, steps):
+        raise StoreError(f"cannot fork {source}: run {run} has checkpoints at steps {', '.join(map(str, steps))}")
+    return run, int(wanted) if wanted else steps[-1]
+
+
+def _check_continuable(layout: Layout, plan: RunPlan, known: Run) -> None:
+    if known.state == "stopped":
+        raise StoreError(f"run {plan.run} was stopped: {known.message}")
+    if plan.fork_from and known.forked_from != dict(zip(("run", "step"), fork_checkpoint(layout, plan.fork_from))):
+        raise StoreError(f"run {plan.run} exists and was not forked from {plan.fork_from}: choose another --run")
+    before = flatten(known.config)
+    changed = [
+        f"{key} was {before.get(key)!r}, now {value!r}"
+        for key, value in plan.identity.items()
+        if before.get(key) != value
+    ]
+    if changed:
+        raise StoreError(
+            f"run {plan.run} has another config: {'; '.join(changed)}. Continue it unchanged, or fork it: "
+            f"foreroll train --run NEW --from {plan.run} --set key=value"
+        )
+    for dataset, digest in known.pins["datasets"].items():
+        if not holds_dataset(layout, dataset) or dataset_digest(layout, dataset) != digest:
+            raise StoreError(f"dataset {dataset} is not what run {plan.run} was created with: restore it")
+
+
+def _check_dataset(layout: Layout, name: str) -> None:
+    if name not in BUILTIN and not holds_dataset(layout, name):
+        stored = ", ".join(dataset_names(layout)) or "none"
+        raise StoreError(f"no dataset {name!r}: the store {layout.root} has {stored}; built in: {', '.join(BUILTIN)}")

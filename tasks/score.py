@@ -1,0 +1,88 @@
+"""Stage 4: let the verifiers judge every rollout, and decide which groups are trained on."""
+
+import json
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from models.acquisition.dynamic_sampling import Outcome, reject_reasons, wants_another_round
+from models.records import RewardStatus, Verdict
+from models.rewards import VERIFIERS
+from models.rewards.base import score
+from tasks.acquire import remaining_candidates
+from tasks.stage import stage
+from tasks.workbench import Workbench, workbench
+
+Scored = tuple[Verdict | None, RewardStatus]
+
+
+@stage
+def score_rewards(run: str, step: int, round_: int = 0) -> bool:
+    """Write `rewards` of the round; says whether the step wants another round."""
+    bench = workbench(run)
+    with bench.timed("score"):
+        if not bench.history.holds("rewards", step, round_):
+            _write_rewards(bench, step, round_)
+        return wants_another_round(
+            bench.settings.dynamic_sampling,
+            informative=sum(outcome.informative for outcome in read_outcomes(bench, step)),
+            batch_size=bench.settings.acquisition.batch_size,
+            rounds=round_ + 1,
+            remaining=remaining_candidates(bench, step),
+        )
+
+
+def read_outcomes(bench: Workbench, step: int) -> list[Outcome]:
+    """Outcomes of all scored groups of a step, in order of round and rank."""
+    if not bench.history.rounds("rewards", step):
+        return []
+    rewards = bench.history.read_rounds("rewards", step)
+    return list(_outcomes(rewards["group_id"].to_pylist(), rewards["success"].to_pylist()).values())
+
+
+def _write_rewards(bench: Workbench, step: int, round_: int) -> None:
+    rollouts = bench.history.read("rollouts", step, round_)
+    scored = [
+        _score(bench, prompt_id, response)
+        for prompt_id, response in zip(rollouts["prompt_id"].to_pylist(), rollouts["response"].to_pylist(), strict=True)
+    ]
+    reasons = _group_reasons(bench, step, rollouts, scored)
+    groups = rollouts["group_id"].to_pylist()
+    columns = {
+        "group_id": groups,
+        "sample": rollouts["sample"],
+        "reward": [verdict.reward if verdict else None for verdict, _ in scored],
+        "success": [verdict.success if verdict else None for verdict, _ in scored],
+        "reward_status": [status for _, status in scored],
+        "reward_parts": [json.dumps(dict(verdict.parts)) if verdict else None for verdict, _ in scored],
+        "admitted": [reasons[group] is None for group in groups],
+        "reject_reason": [reasons[group] for group in groups],
+    }
+    bench.history.write("rewards", step, columns, round_, round=round_)
+
+
+def _score(bench: Workbench, prompt_id: str, response: str) -> Scored:
+    prompt = bench.train.prompts[bench.row_of[prompt_id]]
+    return score(VERIFIERS[prompt.reward], response, prompt.answer)
+
+
+def _group_reasons(bench: Workbench, step: int, rollouts: pa.Table, scored: Sequence[Scored]) -> dict[str, str | None]:
+    outcomes = _outcomes(
+        rollouts["group_id"].to_pylist(), [verdict.success if verdict else None for verdict, _ in scored]
+    )
+    informative_before = sum(outcome.informative for outcome in read_outcomes(bench, step))
+    reasons = reject_reasons(
+        list(outcomes.values()),
+        filtering=bench.settings.dynamic_sampling.enabled,
+        room=bench.settings.acquisition.batch_size - informative_before,
+    )
+    return dict(zip(outcomes, reasons, strict=True))
+
+
+def _outcomes(groups: Sequence[str], successes: Sequence[bool | None]) -> dict[str, Outcome]:
+    """Outcome of each group, in order of first appearance."""
+    outcomes: dict[str, Outcome] = {}
+    for group, success in zip(groups, successes, strict=True):
+        before = outcomes.get(group, Outcome(0, 0))
+        outcomes[group] = Outcome(before.successes + bool(success), before.valid + (success is not None))
+    return outcomes

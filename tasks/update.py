@@ -1,0 +1,120 @@
+"""Stages 5 and 6: learn from the step's groups. Neither is ever skipped: a resumed run replays both."""
+
+import json
+import logging
+import math
+from dataclasses import asdict
+
+import numpy as np
+import pyarrow as pa
+
+from models.difficulty.metrics import forecast_quality
+from models.policy.advantages import group_advantages
+from models.policy.update import NOTHING_TO_LEARN
+from models.records import Observation, Sample, UpdateStats
+from tasks.predict import read_forecasts
+from tasks.score import read_outcomes
+from tasks.stage import stage
+from tasks.workbench import Workbench, workbench
+
+logger = logging.getLogger(__name__)
+
+
+@stage
+def update_policy(run: str, step: int) -> None:
+    """Apply the step's update to the live policy, and write `updates`, or compare with the row that is there."""
+    bench = workbench(run)
+    with bench.timed("update_policy"):
+        stats = bench.trainer.update(read_samples(bench, step), seed=bench.seed(step, "update"))
+        _count(bench, step, stats)
+        outcomes = read_outcomes(bench, step)
+        columns = {
+            "policy_version": [bench.policy_version],
+            "groups": [len(outcomes)],
+            "informative_groups": [sum(outcome.informative for outcome in outcomes)],
+            **{name: [_null_if_nan(value)] for name, value in asdict(stats).items()},
+        }
+        bench.history.write("updates", step, columns)
+        bench.engine.sync(bench.policy_version)
+
+
+@stage
+def update_predictor(run: str, step: int) -> None:
+    """Judge the forecasts by the step's groups, then learn from them, and write or compare `predictor_updates`."""
+    bench = workbench(run)
+    with bench.timed("update_predictor"):
+        observation = read_observation(bench, step)
+        quality = _judge(bench, step, observation)
+        parts = bench.predictor.observe(observation, seed=bench.seed(step, "observe"))
+        columns = {
+            "groups": [len(observation.rows)],
+            "loss_parts": [json.dumps(parts)],
+            **{name: [_null_if_nan(value)] for name, value in quality.items()},
+        }
+        bench.history.write("predictor_updates", step, columns, predictor=bench.settings.predictor.name)
+        bench.step = step
+
+
+def read_samples(bench: Workbench, step: int) -> list[Sample]:
+    """The rollouts that are trained on, with their advantages, in order of round, rank and sample."""
+    rewards = bench.history.read_rounds("rewards", step)
+    tokens = bench.history.read_rounds("tokens", step)
+    assert rewards["group_id"].equals(tokens["group_id"]) and rewards["sample"].equals(tokens["sample"])
+    advantages = _advantages(rewards, normalise_std=bench.settings.update.normalise_std)
+    rows = zip(tokens["prompt_token_ids"].to_pylist(), tokens["token_ids"].to_pylist(), advantages, strict=True)
+    return [
+        Sample(tuple(prompt), tuple(response), advantage) for prompt, response, advantage in rows if advantage is not None
+    ]
+
+
+def read_observation(bench: Workbench, step: int) -> Observation:
+    """Outcomes of all the step's groups with a valid rollout, trained on or not."""
+    rollouts = bench.history.read_rounds("rollouts", step)
+    rewards = bench.history.read_rounds("rewards", step)
+    grouped = (
+        rollouts.append_column("success", rewards["success"].cast(pa.int64()))
+        .group_by("prompt_id", use_threads=False)
+        .aggregate([("success", "sum"), ("success", "count"), ("response_tokens", "mean")])
+    )
+    valid = grouped["success_count"].to_numpy()
+    kept = valid > 0
+    return Observation(
+        rows=np.array([bench.row_of[prompt_id] for prompt_id in grouped["prompt_id"].to_pylist()], np.int64)[kept],
+        successes=grouped["success_sum"].fill_null(0).to_numpy()[kept],
+        valid=valid[kept],
+        mean_tokens=grouped["response_tokens_mean"].to_numpy()[kept],
+    )
+
+
+def _advantages(rewards: pa.Table, *, normalise_std: bool) -> list[float | None]:
+    """Advantage of each rollout; None for those that are not trained on."""
+    groups: dict[str, list[int]] = {}
+    for index, group in enumerate(rewards["group_id"].to_pylist()):
+        groups.setdefault(group, []).append(index)
+    values, admitted = rewards["reward"].to_pylist(), rewards["admitted"].to_pylist()
+    advantages: list[float | None] = [None] * len(values)
+    for indices in groups.values():
+        if admitted[indices[0]]:
+            found = group_advantages([values[index] for index in indices], normalise_std=normalise_std)
+            for index, advantage in zip(indices, found, strict=True):
+                advantages[index] = advantage
+    return advantages
+
+
+def _count(bench: Workbench, step: int, stats: UpdateStats) -> None:
+    if not stats.skipped:
+        bench.policy_version += 1
+        bench.skipped_in_a_row = 0
+    elif stats.skipped != NOTHING_TO_LEARN:
+        bench.skipped_in_a_row += 1
+        logger.warning("step %d: policy update skipped: %s", step, stats.skipped)
+
+
+def _judge(bench: Workbench, step: int, observation: Observation) -> dict[str, float]:
+    rows, forecast = read_forecasts(bench, step)
+    positions = np.searchsorted(rows, observation.rows)
+    return forecast_quality(forecast.p_success[positions], observation.successes, observation.valid)
+
+
+def _null_if_nan(value: float | int | str) -> float | int | str | None:
+    return None if isinstance(value, float) and math.isnan(value) else value
