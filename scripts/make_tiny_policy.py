@@ -61,9 +61,7 @@ def random_example(rng: random.Random) -> tuple[str, str]:
             return problem_text(shown, int(value)) + "\n", expression
 
 
-def make_batch(
-    rng: random.Random, tokenizer: PreTrainedTokenizerFast, size: int
-) -> tuple[torch.Tensor, torch.Tensor]:
+def make_batch(rng: random.Random, tokenizer: PreTrainedTokenizerFast, size: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Token ids and labels, [size, length]; labels are -100 on the prompt and the padding."""
     rows = []
     for _ in range(size):

@@ -103,7 +103,7 @@ def connect(layout: Layout, sql: str) -> duckdb.DuckDBPyConnection:
 def query(layout: Layout, sql: str, parameters: dict[str, Any] | None = None) -> pa.Table:
     """Run our own query over the views."""
     with connect(layout, sql) as con:
-        return con.execute(sql, parameters or {}).to_arrow_table()
+        return con.sql(sql, params=parameters or {}).to_arrow_table()
 
 
 def query_locked(layout: Layout, sql: str) -> pa.Table:
@@ -118,7 +118,7 @@ def query_locked(layout: Layout, sql: str) -> pa.Table:
             con.execute(f"set allowed_directories = [{_quote(str(layout.root) + '/')}]")
             con.execute("set enable_external_access = false")
             con.execute("set lock_configuration = true")
-            return con.execute(sql).to_arrow_table()
+            return con.sql(sql).to_arrow_table()
     except duckdb.Error as error:
         raise StoreError(f"query refused: {str(error).strip()}") from error
 

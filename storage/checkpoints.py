@@ -73,7 +73,7 @@ def prune_checkpoints(layout: Layout, run: str, *, keep: int, best: int | None) 
 def save_arrays(folder: Path, arrays: dict[str, np.ndarray]) -> None:
     """Named arrays as `arrays.safetensors`."""
     folder.mkdir(parents=True, exist_ok=True)
-    save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, folder / "arrays.safetensors")
+    save_file({name: array.copy(order="C") for name, array in arrays.items()}, folder / "arrays.safetensors")
 
 
 def load_arrays(folder: Path) -> dict[str, np.ndarray]:

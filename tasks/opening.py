@@ -247,5 +247,5 @@ def _embeddings(layout: Layout, settings: TrainSettings, train: TokenisedPrompts
         write_embeddings(layout, encoder.name, train.dataset, ids, flat)
         cached = read_embeddings(layout, encoder.name, train.dataset)
     assert cached is not None
-    values = cached["embedding"].combine_chunks().flatten().to_numpy()
+    values = cached["embedding"].combine_chunks().flatten().to_numpy().copy()  # Arrow's own memory is read-only
     return values.reshape(len(train.prompts), -1)

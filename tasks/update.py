@@ -6,6 +6,7 @@ import math
 from dataclasses import asdict
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 
 from models.difficulty.metrics import forecast_quality
@@ -68,21 +69,25 @@ def read_samples(bench: Workbench, step: int) -> list[Sample]:
 
 
 def read_observation(bench: Workbench, step: int) -> Observation:
-    """Outcomes of all the step's groups with a valid rollout, trained on or not."""
-    rollouts = bench.history.read_rounds("rollouts", step)
-    rewards = bench.history.read_rounds("rewards", step)
-    grouped = (
-        rollouts.append_column("success", rewards["success"].cast(pa.int64()))
-        .group_by("prompt_id", use_threads=False)
-        .aggregate([("success", "sum"), ("success", "count"), ("response_tokens", "mean")])
+    """Outcomes of all the step's groups with a valid rollout, trained on or not, in order of round and rank."""
+    rollouts = bench.history.read_rounds("rollouts", step).select(["group_id", "sample", "prompt_id", "response_tokens"])
+    rewards = bench.history.read_rounds("rewards", step).select(["group_id", "sample", "success"])
+    groups = (
+        pl.DataFrame(rollouts)
+        .join(pl.DataFrame(rewards), on=["group_id", "sample"], validate="1:1", maintain_order="left")
+        .group_by("prompt_id", maintain_order=True)
+        .agg(
+            successes=pl.col("success").sum().cast(pl.Int64),
+            valid=pl.col("success").count().cast(pl.Int64),
+            mean_tokens=pl.col("response_tokens").cast(pl.Float64).mean(),
+        )
+        .filter(pl.col("valid") > 0)
     )
-    valid = grouped["success_count"].to_numpy()
-    kept = valid > 0
     return Observation(
-        rows=np.array([bench.row_of[prompt_id] for prompt_id in grouped["prompt_id"].to_pylist()], np.int64)[kept],
-        successes=grouped["success_sum"].fill_null(0).to_numpy()[kept],
-        valid=valid[kept],
-        mean_tokens=grouped["response_tokens_mean"].to_numpy()[kept],
+        rows=np.array([bench.row_of[prompt_id] for prompt_id in groups["prompt_id"]], np.int64),
+        successes=groups["successes"].to_numpy(writable=True),
+        valid=groups["valid"].to_numpy(writable=True),
+        mean_tokens=groups["mean_tokens"].to_numpy(writable=True),
     )
 
 

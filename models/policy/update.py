@@ -157,9 +157,7 @@ class PolicyTrainer:
         return olds
 
     def _pack(self, samples: Sequence[Sample]) -> Iterator[MicroBatch]:
-        return pack_micro_batches(
-            samples, self._settings.token_budget, self._policy.pad_id, self._policy.model.device
-        )
+        return pack_micro_batches(samples, self._settings.token_budget, self._policy.pad_id, self._policy.model.device)
 
 
 def _informative(samples: Sequence[Sample]) -> list[Sample]:

@@ -60,7 +60,7 @@ def _terms(expression: str) -> tuple[str, ...]:
 
 
 def _draw(tries: int, seed: int) -> Iterator[tuple[str, str]]:
-    import reasoning_gym  # type: ignore[import-untyped]  # 1 s to import, and needed only when problems are made
+    import reasoning_gym  # 1 s to import, and needed only when problems are made
 
     dataset = reasoning_gym.create_dataset(
         "chain_sum",

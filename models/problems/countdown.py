@@ -65,7 +65,7 @@ def make_problems(size: int, *, split: str, min_numbers: int, max_numbers: int, 
 
 
 def _draw(tries: int, min_numbers: int, max_numbers: int, seed: int) -> Iterator[tuple[list[int], int]]:
-    import reasoning_gym  # type: ignore[import-untyped]  # 1 s to import, and needed only when problems are made
+    import reasoning_gym  # 1 s to import, and needed only when problems are made
 
     dataset = reasoning_gym.create_dataset(
         "countdown",

@@ -1,14 +1,16 @@
-"""Settings of Prefect that a run from the command line starts with, unless the environment says otherwise."""
+"""Environment variables that a run from the command line starts with, unless they are set already."""
 
 import os
 from pathlib import Path
 
 
-def apply_prefect_defaults() -> None:
-    """Set environment variables; call before Prefect is imported.
+def apply_defaults() -> None:
+    """Set them; call before Prefect and torch are imported.
 
     Foreroll keeps a Prefect home of its own, because a newer Prefect migrates
-    the database of an older one beyond what that can read.
+    the database of an older one beyond what that can read. Idle OpenMP threads
+    sleep instead of spinning, because Prefect's server needs a core too: on two
+    cores spinning makes single operations take seconds.
     """
     data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
     defaults = {
@@ -16,6 +18,7 @@ def apply_prefect_defaults() -> None:
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "DO_NOT_TRACK": "1",
         "PREFECT_LOGGING_LEVEL": "CRITICAL",
+        "OMP_WAIT_POLICY": "passive",
     }
     for name, value in defaults.items():
         os.environ.setdefault(name, value)

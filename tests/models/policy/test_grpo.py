@@ -1,0 +1,86 @@
+import math
+
+import pytest
+import torch
+
+from models.policy.grpo import grpo_loss
+
+LOW, HIGH = 0.2, 0.28
+
+
+def loss_of(new, old, advantages, mask, denominator):
+    return grpo_loss(new, old, advantages, mask, denominator=denominator, clip_low=LOW, clip_high=HIGH)
+
+
+def make_case(rows=5, width=7, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    old = -torch.rand(rows, width, generator=generator, dtype=torch.float64) * 3
+    new = old + torch.randn(rows, width, generator=generator, dtype=torch.float64) * 0.4
+    advantages = torch.randn(rows, 1, generator=generator, dtype=torch.float64).expand(rows, width)
+    mask = torch.rand(rows, width, generator=generator) < 0.7
+    return new, old, advantages, mask
+
+
+def test_loss_and_metrics_equal_a_loop_over_tokens():
+    new, old, advantages, mask = make_case()
+    total = kl = clipped = tokens = 0
+    for row in range(new.shape[0]):
+        for column in range(new.shape[1]):
+            if not mask[row, column]:
+                continue
+            ratio = math.exp(float(new[row, column]) - float(old[row, column]))
+            advantage = float(advantages[row, column])
+            total += min(ratio * advantage, min(max(ratio, 1 - LOW), 1 + HIGH) * advantage)
+            kl += ratio - 1 - math.log(ratio)
+            clipped += (advantage > 0 and ratio > 1 + HIGH) or (advantage < 0 and ratio < 1 - LOW)
+            tokens += 1
+    loss, sums = loss_of(new, old, advantages, mask, denominator=tokens)
+    assert float(loss) == pytest.approx(-total / tokens, rel=1e-12)
+    assert float(sums.kl) == pytest.approx(kl, rel=1e-12)
+    assert (int(sums.clipped), int(sums.tokens)) == (clipped, tokens)
+    assert 0 < clipped < tokens
+
+
+def test_gradient_is_the_closed_form_and_zero_where_clipped():
+    new, old, advantages, mask = make_case(seed=1)
+    new.requires_grad_()
+    loss, _ = loss_of(new, old, advantages, mask, denominator=20)
+    loss.backward()
+    ratio = (new.detach() - old).exp()
+    outside = ((advantages > 0) & (ratio > 1 + HIGH)) | ((advantages < 0) & (ratio < 1 - LOW))
+    expected = torch.where(mask & ~outside, -advantages * ratio / 20, 0.0)
+    torch.testing.assert_close(new.grad, expected)
+
+
+def test_gradient_passes_the_numerical_check():
+    new, old, advantages, mask = make_case(seed=2)
+    new.requires_grad_()
+    assert torch.autograd.gradcheck(lambda logprobs: loss_of(logprobs, old, advantages, mask, 11)[0], (new,))
+
+
+def test_shares_of_micro_batches_add_up_to_the_loss_of_the_batch():
+    new, old, advantages, mask = make_case(rows=6, seed=3)
+    whole, _ = loss_of(new, old, advantages, mask, denominator=int(mask.sum()))
+    parts = [
+        loss_of(new[rows], old[rows], advantages[rows], mask[rows], denominator=int(mask.sum()))[0]
+        for rows in (slice(0, 1), slice(1, 4), slice(4, 6))
+    ]
+    assert float(sum(parts)) == pytest.approx(float(whole), rel=1e-12)
+
+
+def test_on_policy_the_ratio_is_exactly_one():
+    new, _, advantages, mask = make_case(seed=4)
+    loss, sums = loss_of(new, new.detach(), advantages, mask, denominator=1)
+    assert float(loss) == pytest.approx(-float(advantages[mask].sum()), rel=1e-12)
+    assert (float(sums.kl), int(sums.clipped)) == (0.0, 0)
+
+
+def test_what_stands_off_the_mask_is_ignored_even_if_it_is_nan():
+    new, old, advantages, mask = make_case(seed=5)
+    clean, _ = loss_of(new, old, advantages, mask, denominator=3)
+    spoilt = torch.where(mask, new, math.nan).requires_grad_()
+    loss, sums = loss_of(spoilt, torch.where(mask, old, math.inf), advantages, mask, denominator=3)
+    loss.backward()
+    assert float(loss) == float(clean)
+    assert math.isfinite(float(sums.kl))
+    assert bool((spoilt.grad[~mask] == 0).all()) and bool(spoilt.grad.isfinite().all())
