@@ -9,7 +9,6 @@ from models.policy.loading import model_digest, resolve_source
 from models.problems import BUILTIN
 from storage.checkpoints import checkpoint_steps
 from storage.errors import StoreError
-from storage.history import History
 from storage.layout import Layout
 from storage.prompts import dataset_digest, dataset_names, holds_dataset
 from storage.runs import Run, read_run
@@ -68,9 +67,8 @@ def create_run(layout: Layout, plan: RunPlan, epoch: int) -> Run:
 
 
 def continue_run(layout: Layout, plan: RunPlan, known: Run, epoch: int) -> Run:
-    """The file of a run that goes on: an unreached target stays, a reached one moves by `plan.steps`."""
-    committed = max(History(layout, plan.run).last_committed(), 0)
-    target = known.target if committed < known.target else committed + plan.steps
+    """The file of a run that goes on: a target that was not finished stays, a finished one moves by `plan.steps`."""
+    target = known.target + plan.steps if known.state == "finished" else known.target
     return replace(known, config=plan.config, target=target, epoch=epoch, state="running", message="")
 
 

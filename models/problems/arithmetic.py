@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Iterator
 
 from models.records import Problem
+from models.seeding import derive_seed
 
 INSTRUCTION = "Give only the resulting number, inside <answer></answer>."
 MAX_TERMS = 3
@@ -65,7 +66,7 @@ def _draw(tries: int, seed: int) -> Iterator[tuple[str, str]]:
     dataset = reasoning_gym.create_dataset(
         "chain_sum",
         size=tries,
-        seed=seed,
+        seed=derive_seed("arithmetic", seed),  # reasoning-gym adds the index, so neighbouring seeds would overlap
         min_terms=2,
         max_terms=MAX_TERMS,
         min_digits=1,

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator, Sequence
 
 from models.records import Problem
+from models.seeding import derive_seed
 
 INSTRUCTION = (
     "Combine all the numbers left of the arrow, each exactly once, with + - * / and parentheses, "
@@ -70,7 +71,7 @@ def _draw(tries: int, min_numbers: int, max_numbers: int, seed: int) -> Iterator
     dataset = reasoning_gym.create_dataset(
         "countdown",
         size=tries,
-        seed=seed,
+        seed=derive_seed("countdown", seed),  # reasoning-gym adds the index, so neighbouring seeds would overlap
         min_numbers=min_numbers,
         max_numbers=max_numbers,
         min_value=1,

@@ -12,12 +12,11 @@ Verifier = Callable[[str, str], Verdict]
 def score(verifier: Verifier, response: str, answer: str) -> tuple[Verdict | None, RewardStatus]:
     """Verdict on one response, None unless the status is `ok`.
 
-    `error`: the verifier raised. `unparsable`: its reward is no finite number.
+    `error`: the verifier raised, or returned no verdict. `unparsable`: its reward is no finite number.
     """
     try:
         verdict = verifier(response, answer)
+        finite = math.isfinite(verdict.reward)
     except Exception:  # a verifier may be anyone's code; its failure costs this sample alone
         return None, "error"
-    if not math.isfinite(verdict.reward):
-        return None, "unparsable"
-    return verdict, "ok"
+    return (verdict, "ok") if finite else (None, "unparsable")

@@ -1,0 +1,94 @@
+"""A training run small enough for tests: the shipped policy, four prompts a batch, six steps."""
+
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+STEPS = 6
+
+
+def small_config(store: Path, run: str = "small", **changes: Any) -> dict[str, Any]:
+    """Config values with every part of the pipeline at work: dynamic sampling, evaluations, checkpoints."""
+    return {
+        "store": str(store),
+        "run": run,
+        "steps": STEPS,
+        "threads": 1,
+        "sampling": {"group_size": 4, "max_tokens": 16},
+        "update": {"lr": 1e-4, "minibatches": 2, "token_budget": 256},
+        "predictor": {"name": "gps", "width": 16, "latent": 4, "z_samples": 4, "gradient_steps": 2},
+        "acquisition": {"name": "gps", "batch_size": 4, "candidates": 64},
+        "dynamic_sampling": {"enabled": True, "max_rounds": 2},
+        "evaluation": {"every": 3, "samples": 2, "prompts": 8},
+        "checkpoint": {"every": 2},
+        **changes,
+    }
+
+
+def train_small(config: dict[str, Any]) -> None:
+    """Run the real flow in this process."""
+    from flows.config import build_config
+    from flows.train import train
+
+    train(build_config(config))
+
+
+@dataclass(frozen=True)
+class KillPoint:
+    """Where a process kills itself with SIGKILL."""
+
+    when: str
+    """`before` or `after`."""
+    call: str
+    """What it does there: `publish` a file or folder under its real name, take an optimiser `step`, or `save` arrays."""
+    what: str
+    """Part of the path, or the count of the call."""
+
+    def __str__(self) -> str:
+        return f"{self.when} {self.call} {self.what}"
+
+
+def train_until_killed(config: dict[str, Any], point: KillPoint) -> None:
+    """Run the flow in this process, which does not survive reaching `point`."""
+    _arm(point)
+    train_small(config)
+
+
+def _arm(point: KillPoint) -> None:
+    import safetensors.numpy
+    import torch
+
+    import storage.checkpoints
+
+    match point.call:
+        case "publish":
+            os.link = _deadly(os.link, point, lambda arguments, count: str(arguments[1]))
+            os.rename = _deadly(os.rename, point, lambda arguments, count: str(arguments[1]))
+        case "step":
+            torch.optim.AdamW.step = _deadly(torch.optim.AdamW.step, point, _number)  # type: ignore[method-assign]
+        case "save":
+            storage.checkpoints.save_file = _deadly(safetensors.numpy.save_file, point, lambda a, count: str(a[1]))
+
+
+def _number(arguments: Any, count: int) -> str:
+    return f"#{count}#"
+
+
+def _deadly(original: Callable[..., Any], point: KillPoint, name: Callable[[Any, int], str]) -> Callable[..., Any]:
+    count = 0
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        nonlocal count
+        count += 1
+        hit = point.what in name(arguments, count)
+        if hit and point.when == "before":
+            os.kill(os.getpid(), signal.SIGKILL)
+        result = original(*arguments, **options)
+        if hit and point.when == "after":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+
+    return call

@@ -1,0 +1,124 @@
+"""A run killed at any point, and resumed, ends with the bytes of one that was never killed.
+
+One run is killed at each point in turn, each time by a real SIGKILL of the real
+process, and compared once with an uninterrupted run of the same config.
+"""
+
+import multiprocessing
+import signal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow.parquet as pq
+import pytest
+
+from storage.files import file_digest
+from tests.flows.small_run import KillPoint, small_config, train_small, train_until_killed
+
+FORKS = multiprocessing.get_context("forkserver")
+
+KILL_POINTS = [
+    KillPoint("before", "publish", "runs/small.lock"),
+    KillPoint("after", "publish", "runs/small.lock"),
+    KillPoint("before", "publish", "checkpoints/small/step=00000000"),
+    KillPoint("after", "publish", "checkpoints/small/step=00000000"),
+    KillPoint("before", "publish", "evaluations/run_id=small/step=00000000"),
+    KillPoint("after", "publish", "steps/run_id=small/step=00000000"),
+    KillPoint("before", "publish", "forecasts/run_id=small/step=00000001"),
+    KillPoint("after", "publish", "forecasts/run_id=small/step=00000001"),
+    KillPoint("before", "publish", "acquisitions/run_id=small/step=00000001/part-0"),
+    KillPoint("after", "publish", "acquisitions/run_id=small/step=00000001/part-0"),
+    KillPoint("before", "publish", "tokens/run_id=small/step=00000001/part-0"),
+    KillPoint("after", "publish", "tokens/run_id=small/step=00000001/part-0"),
+    KillPoint("after", "publish", "rollouts/run_id=small/step=00000001/part-0"),
+    KillPoint("before", "publish", "rewards/run_id=small/step=00000001/part-0"),
+    KillPoint("after", "publish", "rewards/run_id=small/step=00000001/part-0"),
+    KillPoint("before", "step", "#1#"),
+    KillPoint("after", "step", "#1#"),
+    KillPoint("before", "publish", "updates/run_id=small/step=00000001"),
+    KillPoint("after", "publish", "updates/run_id=small/step=00000001"),
+    KillPoint("after", "publish", "predictor_updates/run_id=small/step=00000001"),
+    KillPoint("before", "publish", "steps/run_id=small/step=00000001"),
+    KillPoint("after", "publish", "steps/run_id=small/step=00000001"),
+    KillPoint("after", "publish", "rollouts/run_id=small/step=00000002/part-1"),
+    KillPoint("before", "save", "predictor"),
+    KillPoint("after", "publish", "checkpoints/small/step=00000002"),
+    KillPoint("before", "publish", "evaluations/run_id=small/step=00000003"),
+    KillPoint("after", "publish", "evaluations/run_id=small/step=00000003"),
+    KillPoint("before", "publish", "steps/run_id=small/step=00000006"),
+    KillPoint("before", "publish", "checkpoints/small/step=00000006"),
+]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory, prefect_server: str) -> tuple[Path, Path]:
+    """Stores of the uninterrupted and of the killed run."""
+    FORKS.set_forkserver_preload(["flows.train", "scipy.stats", "tests.flows.small_run"])
+    whole, killed = (tmp_path_factory.mktemp(name) / "store" for name in ("whole", "killed"))
+    assert _run(train_small, prefect_server, small_config(whole)) == 0
+    for point in KILL_POINTS:
+        code = _run(train_until_killed, prefect_server, small_config(killed), point)
+        assert code == -signal.SIGKILL, f"never reached: {point}"
+    assert _run(train_small, prefect_server, small_config(killed)) == 0
+    return whole, killed
+
+
+def _run(target: Any, api_url: str, *arguments: Any) -> int:
+    process = FORKS.Process(target=_with_server, args=(target, api_url, *arguments))
+    process.start()
+    process.join()
+    assert process.exitcode is not None
+    return process.exitcode
+
+
+def _with_server(target: Any, api_url: str, *arguments: Any) -> None:
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    with temporary_settings({PREFECT_API_URL: api_url}):
+        target(*arguments)
+
+
+def test_a_killed_and_resumed_run_ends_with_the_same_policy_bytes(runs: tuple[Path, Path]) -> None:
+    whole, killed = (_digests(store / "checkpoints") for store in runs)
+    assert "small/step=00000006/policy/model.safetensors" in whole
+    assert killed == whole
+
+
+def test_a_killed_and_resumed_run_ends_with_the_same_history_bytes(runs: tuple[Path, Path]) -> None:
+    whole, killed = (_digests(store / "history") for store in runs)
+    tables = {name.split("/")[0] for name in whole}
+    assert tables == {
+        "forecasts", "acquisitions", "tokens", "rollouts", "rewards", "updates", "predictor_updates", "evaluations", "steps",
+    }  # fmt: skip
+    assert set(killed) == set(whole)
+    differing = {name for name in whole if killed[name] != whole[name]}
+    assert {name for name in differing if not name.startswith("steps/")} == set()
+
+
+def test_commit_records_differ_in_nothing_but_times_and_epochs(runs: tuple[Path, Path]) -> None:
+    whole, killed = (_commit_records(store) for store in runs)
+    assert len(whole) == 7
+    assert killed == whole
+
+
+def test_no_rollout_is_stored_twice_and_none_is_lost(runs: tuple[Path, Path]) -> None:
+    files = f"read_parquet('{runs[1]}/history/rollouts/*/*/*.parquet', hive_partitioning = false)"
+    assert duckdb.sql(f"select count(*) from {files} group by group_id having count(*) <> 4").fetchall() == []
+    assert duckdb.sql(f"select 1 from {files} group by group_id, sample having count(*) > 1").fetchall() == []
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): file_digest(path) for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def _commit_records(store: Path) -> list[dict[str, Any]]:
+    records = [
+        row
+        for path in sorted((store / "history" / "steps").rglob("*.parquet"))
+        for row in pq.ParquetFile(path).read().to_pylist()
+    ]
+    return [
+        {key: value for key, value in row.items() if not key.endswith("_seconds") and key not in ("epoch", "committed_at")}
+        for row in records
+    ]
