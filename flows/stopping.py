@@ -24,7 +24,7 @@ class StopRequest:
             RunInterrupted: at a point where the history is whole.
         """
         if self.signal is not None:
-            raise RunInterrupted(f"ended early by {signal.Signals(self.signal).name}")
+            raise RunInterrupted(self.signal)
 
 
 @contextmanager

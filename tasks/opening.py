@@ -2,6 +2,7 @@
 
 import json
 import logging
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -46,7 +47,11 @@ class RunStopped(Exception):
 
 
 class RunInterrupted(Exception):
-    """The process was asked to end; the run is whole and can go on."""
+    """The process was asked to end by a signal; the run is whole and can go on."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"ended early by {signal.Signals(number).name}")
+        self.number = number
 
 
 def stop_if_hopeless(bench: Workbench) -> None:

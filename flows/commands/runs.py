@@ -44,7 +44,7 @@ def describe_run(store: Path, name: str) -> str:
             f"state             {state_of(layout, run)}{f' ({run.message})' if run.message else ''}",
             f"target            step {run.target}",
             f"checkpoints       {layout.checkpoints(name)}: steps {steps}",
-            f"forked from       {run.forked_from['run']}@{run.forked_from['step']}" if run.forked_from else "",
+            *([f"forked from       {run.forked_from['run']}@{run.forked_from['step']}"] if run.forked_from else []),
             f"config            {json.dumps(run.config)}",
             f"pins              {json.dumps(run.pins)}",
         ]

@@ -69,7 +69,7 @@ def _train(config: TrainConfig) -> int:
         return 1
     except RunInterrupted as error:
         click.echo(f"foreroll: {error}; run the same command again to go on", err=True)
-        return 130
+        return 128 + error.number
     for line in report_lines(build_report(Layout(config.store.absolute()), config.run)):
         click.echo(line)
     return 0
