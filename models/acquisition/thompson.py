@@ -48,9 +48,11 @@ def _inclusion(alpha: Floats, beta: Floats, distance: Floats, chosen: Ints, targ
     count, slots = len(distance), len(chosen)
     if slots in (0, count):
         return np.full(count, float(slots == count))
-    last_in, first_out = np.partition(distance, [slots - 1, slots])[slots - 1 : slots + 1]
-    threshold = np.full(count, last_in)
-    threshold[chosen] = first_out
+    last_in, first_out = smallest(distance, slots + 1)[slots - 1 :]
+    rival = np.full(count, last_in)
+    rival[chosen] = first_out
+    # At equal distance the earlier position wins. Draws from a very skewed Beta do tie, rounded to 0 or to 1.
+    threshold = np.where(np.arange(count) < rival, distance[rival], np.nextafter(distance[rival], 0.0))
     upper = betainc(alpha, beta, np.minimum(target + threshold, 1.0))
     lower = betainc(alpha, beta, np.maximum(target - threshold, 0.0))
     inclusion: Floats = upper - lower

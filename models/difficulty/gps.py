@@ -35,7 +35,7 @@ class Gps:
         self._pool = pool
         self._embeddings = torch.from_numpy(pool.embeddings)
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+            torch.default_generator.manual_seed(seed)  # torch.manual_seed would reach the GPUs' generators too
             self._network = GpsNetwork(self._embeddings.shape[1], settings.width, settings.latent)
         self._optimizer = torch.optim.Adam(self._network.parameters(), lr=settings.lr)
         self._tokens = TokenForecaster(pool)
@@ -100,9 +100,8 @@ class Gps:
         self._network.load_state_dict(weights)
         for name, parameter in self._network.named_parameters():
             keys = [key for key in ("step", "exp_avg", "exp_avg_sq") if f"adam.{name}.{key}" in state]
-            if keys:
-                loaded = {key: torch.from_numpy(state[f"adam.{name}.{key}"].copy()) for key in keys}
-                self._optimizer.state[parameter] = loaded
+            loaded = {key: torch.from_numpy(state[f"adam.{name}.{key}"].copy()) for key in keys}
+            self._optimizer.state[parameter] = loaded
         self._last_embeddings = torch.from_numpy(state["last.embeddings"].copy())
         self._last_rates = torch.from_numpy(state["last.rates"].copy())
         self._tokens.load(state, *match_ids(self._pool, state["prompt_ids"]))

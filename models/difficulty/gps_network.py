@@ -60,7 +60,11 @@ def _gaussian(raw_2L: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def elbo_loss(
-    logits_B: Tensor, successes_B: Tensor, valid_B: Tensor, posterior: tuple[Tensor, Tensor], prior: tuple[Tensor, Tensor]
+    logits_B: Tensor,
+    successes_B: Tensor,
+    valid_B: Tensor,
+    posterior: tuple[Tensor, Tensor],
+    prior: tuple[Tensor, Tensor],
 ) -> tuple[Tensor, Tensor]:
     """The two parts of the negative ELBO of one batch, for a z drawn from the posterior.
 

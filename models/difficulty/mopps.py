@@ -48,8 +48,10 @@ class Mopps:
         return {"prompt_ids": encode_ids(self._pool), **counts, **self._tokens.state()}
 
     def load_state_dict(self, state: State) -> None:
-        """Take over the counts of the prompts that are in this pool."""
+        """Take over the counts of the prompts that are in this pool; its other prompts have the prior's."""
         theirs, ours = match_ids(self._pool, state["prompt_ids"])
+        self._alpha[:] = self._settings.prior_alpha
+        self._beta[:] = self._settings.prior_beta
         self._alpha[ours] = state["alpha"][theirs]
         self._beta[ours] = state["beta"][theirs]
         self._tokens.load(state, theirs, ours)

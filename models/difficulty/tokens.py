@@ -34,6 +34,8 @@ class TokenForecaster:
         return {"visits": self._visits.copy(), "visit_tokens": self._tokens.copy()}
 
     def load(self, state: State, theirs: Ints, ours: Ints) -> None:
-        """Take over the entries `theirs` of a state as our rows `ours`."""
+        """Take over the entries `theirs` of a state as our rows `ours`; other rows are unvisited."""
+        self._visits[:] = 0.0
+        self._tokens[:] = 0.0
         self._visits[ours] = state["visits"][theirs]
         self._tokens[ours] = state["visit_tokens"][theirs]

@@ -71,7 +71,14 @@ def test_anything_else_is_a_wrong_answer_and_no_error(response: str):
 
 @pytest.mark.parametrize(
     ("expression", "numbers", "target"),
-    [("3**2", [3, 2], 9), ("7//2", [7, 2], 3), ("7%4", [7, 4], 3), ("1<<3", [1, 3], 8), ("~3", [3], -4), ("3,", [3], 3)],
+    [
+        ("3**2", [3, 2], 9),
+        ("7//2", [7, 2], 3),
+        ("7%4", [7, 4], 3),
+        ("1<<3", [1, 3], 8),
+        ("~3", [3], -4),
+        ("3,", [3], 3),
+    ],
 )
 def test_operators_other_than_the_four_are_wrong(expression, numbers, target):
     assert not succeeds(expression, json.dumps({"numbers": numbers, "target": target}))
