@@ -56,7 +56,7 @@ class TrainConfig(BaseModel):
     policy: PolicySettings = PolicySettings()
     """The language model."""
     sampling: SamplingSettings = SamplingSettings()
-    """How rollouts are sampled."""
+    """Rollouts: how many, how long, how random."""
     engine: EngineSettings = EngineSettings()
     """What generates rollouts."""
     update: UpdateSettings = UpdateSettings()
@@ -64,7 +64,7 @@ class TrainConfig(BaseModel):
     predictor: Annotated[PredictorSettings, Field(discriminator="name")] = GpsSettings()
     """What forecasts success; `name` says which."""
     acquisition: AcquisitionSettings = AcquisitionSettings()
-    """How forecasts become a batch."""
+    """Which candidates make the batch."""
     dynamic_sampling: DynamicSamplingSettings = DynamicSamplingSettings()
     """Whether uninformative groups are replaced after the rollout."""
     evaluation: EvaluationSettings = EvaluationSettings()
@@ -192,6 +192,6 @@ def _parse_value(text: str) -> Any:
 
 def _explain(detail: Any) -> str:
     where = ".".join(str(part) for part in detail["loc"])
-    if detail["type"] == "extra_forbidden":
+    if detail["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         return f"unknown config key {where!r}"
     return f"config {where}: {detail['msg']}, not {detail['input']!r}"

@@ -18,6 +18,7 @@ def apply_defaults() -> None:
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "DO_NOT_TRACK": "1",
         "PREFECT_LOGGING_LEVEL": "CRITICAL",
+        "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180",
         "OMP_WAIT_POLICY": "passive",
     }
     for name, value in defaults.items():

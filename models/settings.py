@@ -101,6 +101,7 @@ class MoppsSettings:
     __pydantic_config__ = _STRICT
 
     name: Literal["mopps"] = "mopps"
+    """Predictor."""
     decay: Share = 0.5
     """Lambda: how much of the old counts is kept at each visit; 1 forgets nothing."""
     prior_alpha: Annotated[float, Gt(0.0)] = 1.0
@@ -116,6 +117,7 @@ class GpsSettings:
     __pydantic_config__ = _STRICT
 
     name: Literal["gps"] = "gps"
+    """Predictor."""
     width: Annotated[int, Ge(1)] = 512
     """Hidden units of encoder and decoder layers."""
     latent: Annotated[int, Ge(1)] = 64

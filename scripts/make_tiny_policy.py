@@ -3,9 +3,11 @@
     python scripts/make_tiny_policy.py
 
 Trains a small character-level Llama on random Countdown expressions, so that
-reinforcement learning starts from a policy that succeeds now and then. Its
-problems come from the `warmup` split and never meet the pool or the held-out
-set. Takes about five minutes on one core.
+reinforcement learning starts from a policy that succeeds now and then: on
+about 75, 29 and 9 % of problems with 2, 3 and 4 numbers. Its problems come from
+the `warmup` split and never meet the pool or the held-out set. Takes about
+twelve minutes, on one core whatever the machine has, since the number of
+threads would change the result.
 """
 
 import argparse
@@ -77,6 +79,7 @@ def make_batch(rng: random.Random, tokenizer: PreTrainedTokenizerFast, size: int
 
 def train(steps: int, batch: int, lr: float, seed: int) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
     """Supervised training with a linear warm-up and a cosine decay."""
+    torch.set_num_threads(1)
     torch.manual_seed(seed)
     rng = random.Random(seed)
     tokenizer = build_tokenizer()
@@ -99,7 +102,7 @@ def train(steps: int, batch: int, lr: float, seed: int) -> tuple[LlamaForCausalL
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--steps", type=int, default=700)
+    parser.add_argument("--steps", type=int, default=1400)
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--lr", type=float, default=2e-3)
     parser.add_argument("--seed", type=int, default=0)

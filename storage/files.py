@@ -72,6 +72,17 @@ def is_writable(folder: Path) -> bool:
         return False
 
 
+def check_writable(folder: Path) -> None:
+    """Refuse a folder in which, or in whose nearest existing parent, nothing can be created.
+
+    Raises:
+        StoreError: names the folder.
+    """
+    existing = next(place for place in (folder, *folder.parents) if place.exists())
+    if not is_writable(existing):
+        raise StoreError(f"cannot write in {existing}: make it writable, or use another --store")
+
+
 def sync_folder(folder: Path) -> None:
     """Make the names in a folder survive a power cut."""
     _sync(folder)

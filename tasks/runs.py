@@ -9,6 +9,7 @@ from models.policy.loading import model_digest, resolve_source
 from models.problems import BUILTIN
 from storage.checkpoints import checkpoint_steps
 from storage.errors import StoreError
+from storage.files import check_writable
 from storage.layout import Layout
 from storage.prompts import dataset_digest, dataset_names, holds_dataset
 from storage.runs import Run, read_run
@@ -28,6 +29,7 @@ def check_plan(plan: RunPlan) -> None:
     layout = Layout(plan.store.absolute())
     if layout.store_file().exists():
         open_store(plan.store)
+    check_writable(layout.root)
     known = read_run(layout, plan.run)
     if known is not None:
         _check_continuable(layout, plan, known)

@@ -9,6 +9,8 @@ by adding, B times, the candidate of the largest gain (max-sum diversification).
 The bracket is B times (mean distance within S + mean distance to S').
 """
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,6 +23,8 @@ _LEAST_UTILITY_SPREAD = 1e-12
 """Forecasts 1e-6 apart. Below it utility is a tie, which diversity breaks and does not overrule."""
 _LEAST_GAIN_SPREAD = 1e-7
 """Rounding of float32 distances. Below it diversity tells no candidates apart."""
+_ROUNDING = 1e-15
+"""Rounding of gains, which are of order 1 at most."""
 
 
 def gps(candidates: Candidates, slots: int, settings: AcquisitionSettings, rng: np.random.Generator) -> Ranking:
@@ -36,9 +40,7 @@ def gps(candidates: Candidates, slots: int, settings: AcquisitionSettings, rng: 
     lam = diversity_weight(utility, anchored, candidates.embeddings, slots, settings.diversity)
     if slots == 0:
         return Ranking(np.empty(0, np.int64), utility, lam * anchored)
-    kept = reachable(utility, lam * anchored, lam, slots)
-    chosen, gains = greedy(utility[kept], anchored[kept], candidates.embeddings[kept], lam, slots)
-    chosen = kept[chosen]
+    chosen, gains = greedy(utility, anchored, candidates.embeddings, lam, slots)
     diversity = lam * _gain_beside(candidates.embeddings, chosen, anchored)
     diversity[chosen] = gains
     return Ranking(chosen, utility, diversity)
@@ -62,40 +64,66 @@ def diversity_weight(
     return relative * max(float(utility[best].std()), _LEAST_UTILITY_SPREAD) / spread_of_gain
 
 
-def reachable(utility: Floats, anchored: Floats, lam: float, slots: int) -> Ints:
-    """Candidates that greedy can choose at all, in order of position.
-
-    A candidate's gain is at least u + anchored, and at most
-    `lam * 2 / (B - 1) * 2 (B - 1)` more. When even that stays below the B-th
-    largest lower bound, an unchosen candidate of larger gain is always left.
-
-    Args:
-        anchored: [N] distances to the batch before, times lam.
-    """
-    lower = utility + anchored
-    if slots >= len(lower):
-        return np.arange(len(lower))
-    bar = np.partition(lower, -slots)[-slots]
-    most = lam * _pair_weight(slots) * MAX_DISTANCE * (slots - 1)
-    slack = most * 1e-5  # distances of float32 vectors stray this far from [0, 2]
-    return np.flatnonzero(lower + most + slack >= bar - slack)
-
-
 def greedy(
     utility: Floats, anchored: Floats, embeddings: NDArray[np.float32], lam: float, slots: int
 ) -> tuple[Ints, Floats]:
-    """Positions chosen, and what diversity added to each at its turn. A turn costs O(N dim)."""
-    chosen = np.empty(slots, np.int64)
-    gains = np.empty(slots)
-    apart = np.zeros(len(utility))
+    """Positions chosen, and what diversity added to each at its turn.
+
+    Turns come in blocks of about sqrt(B). Within one only the candidates that
+    it can reach are looked at, so that all N are read once a block, and not
+    once a turn: O(N dim sqrt(B)).
+    """
+    chosen, gains = np.empty(slots, np.int64), np.empty(slots)
+    apart, taken = np.zeros(len(utility)), np.zeros(len(utility))
+    pair = _pair_weight(slots)
+    block = math.isqrt(slots - 1) + 1
+    for start in range(0, slots, block):
+        turns = slice(start, min(start + block, slots))
+        length = turns.stop - start
+        gain = utility + lam * (pair * apart + anchored) + taken
+        near = reachable(gain, lam * pair * MAX_DISTANCE * (length - 1), length)
+        picks, gains[turns] = _take_turns(utility[near], anchored[near], apart[near], embeddings[near], lam, pair, length)
+        chosen[turns] = near[picks]
+        taken[chosen[turns]] = -np.inf
+        apart += length - _dots(embeddings, embeddings[chosen[turns]].sum(axis=0, dtype=np.float64))
+    return chosen, gains
+
+
+def reachable(gain: Floats, most: float, turns: int) -> Ints:
+    """Candidates that can be chosen in the next `turns` turns at all, in order of position.
+
+    Gains never fall, and rise by no more than `most` before the last of these
+    turns. A candidate that even so stays below the `turns`-th largest gain of
+    now always finds an unchosen one ahead of it.
+    """
+    if turns >= len(gain):
+        return np.arange(len(gain))
+    bar = np.partition(gain, -turns)[-turns]
+    slack = most * 1e-5 + _ROUNDING  # distances of float32 vectors stray this far from [0, 2]
+    return np.flatnonzero(gain + (most + 2.0 * slack) >= bar)
+
+
+def _take_turns(
+    utility: Floats,
+    anchored: Floats,
+    apart: Floats,
+    embeddings: NDArray[np.float32],
+    lam: float,
+    pair: float,
+    turns: int,
+) -> tuple[list[int], list[float]]:
+    """Positions of the largest gain, one after the other, and what diversity added to each."""
+    picks: list[int] = []
+    gains: list[float] = []
     free = np.zeros(len(utility))
-    for turn in range(slots):
-        diversity = lam * (_pair_weight(slots) * apart + anchored)
+    for _ in range(turns):
+        diversity = lam * (pair * apart + anchored)
         best = int(np.argmax(utility + diversity + free))
-        chosen[turn], gains[turn] = best, diversity[best]
+        picks.append(best)
+        gains.append(float(diversity[best]))
         free[best] = -np.inf
         apart += 1.0 - _dots(embeddings, embeddings[best])
-    return chosen, gains
+    return picks, gains
 
 
 def _gain_beside(embeddings: NDArray[np.float32], batch: Ints, anchored: Floats) -> Floats:
@@ -119,7 +147,8 @@ def _dots(embeddings: NDArray[np.float32], vector: NDArray[np.floating]) -> Floa
     A matrix product rounds the same row differently at another position; this
     does not, so that equal candidates tie, and pruning changes no bit.
     """
-    return np.vecdot(embeddings, vector.astype(np.float32)).astype(np.float64)
+    products: Floats = np.vecdot(embeddings, vector.astype(np.float32)).astype(np.float64)
+    return products
 
 
 def _pair_weight(slots: int) -> float:

@@ -1,8 +1,8 @@
 """How good forecasts were, judged by groups that had not been learned from.
 
 Groups were selected, so plain means speak of the selection. With weights of
-1 / propensity each figure estimates the one over all candidates: sums without
-bias, and the ratios of sums taken here with a bias that vanishes as groups add up.
+1 / propensity each figure estimates the one over all candidates: their totals
+without bias; the ratios and ranks made of them with one that shrinks as groups add up.
 """
 
 import numpy as np

@@ -22,7 +22,8 @@ class TokenForecaster:
         if total == 0:
             return np.full(len(rows), np.nan)
         overall = self._tokens.sum() / total
-        return (self._tokens[rows] + SHRINKAGE * overall) / (self._visits[rows] + SHRINKAGE)
+        expected: Floats = (self._tokens[rows] + SHRINKAGE * overall) / (self._visits[rows] + SHRINKAGE)
+        return expected
 
     def observe(self, rows: Ints, mean_tokens: Floats) -> None:
         """Add one visit of each row."""

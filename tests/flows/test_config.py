@@ -1,0 +1,103 @@
+"""The configuration: presets, files, assignments, and what is said about wrong ones."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from flows.config import PRESETS, ConfigError, TrainConfig, build_config, merge, parse_assignments, read_preset, read_toml
+from models.settings import GpsSettings, MoppsSettings, TrainSettings
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in PRESETS.glob("*.toml")))
+def test_every_shipped_preset_is_a_valid_config(name: str) -> None:
+    config = build_config({"preset": name})
+    assert config.run == read_preset(name)["run"]
+
+
+def test_deployments_point_at_flows_and_their_parameters_are_valid() -> None:
+    deployments = yaml.safe_load((ROOT / "prefect.yaml").read_text())["deployments"]
+    assert [deployment["name"] for deployment in deployments] == ["train"]
+    for deployment in deployments:
+        file, function = deployment["entrypoint"].split(":")
+        assert f"def {function}(" in (ROOT / file).read_text()
+        build_config(deployment["parameters"]["config"])
+        assert deployment["schedules"][0]["cron"] == "0 2 * * *"
+
+
+def test_every_field_is_documented_beneath_its_definition() -> None:
+    schema = TrainConfig.model_json_schema()
+    described = {"TrainConfig": schema, **schema["$defs"]}
+    for name, part in described.items():
+        for field, about in part.get("properties", {}).items():
+            assert about.get("description"), f"{name}.{field}"
+
+
+def test_values_given_win_over_the_preset() -> None:
+    config = build_config({"preset": "countdown", "steps": 7, "update": {"lr": 1e-5}})
+    assert (config.steps, config.update.lr, config.sampling.group_size) == (7, 1e-5, 8)
+
+
+def test_a_predictor_can_be_named_alone_and_then_brings_its_own_settings() -> None:
+    config = build_config(merge(read_preset("countdown"), parse_assignments(["predictor=mopps", "predictor.decay=0.9"])))
+    assert config.predictor == MoppsSettings(decay=0.9)
+    assert isinstance(build_config({"preset": "countdown"}).predictor, GpsSettings)
+
+
+def test_assignments_are_read_as_toml_and_else_as_text() -> None:
+    values = parse_assignments(["update.lr=1e-5", "dynamic_sampling.enabled=true", "policy.model=/some/folder", "run=a"])
+    assert values == {
+        "update": {"lr": 1e-5},
+        "dynamic_sampling": {"enabled": True},
+        "policy": {"model": "/some/folder"},
+        "run": "a",
+    }
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"updates": {"lr": 1.0}}, "unknown config key 'updates'"),
+        ({"update": {"learning_rate": 1.0}}, "unknown config key 'update.learning_rate'"),
+        ({"steps": 0}, "config steps: Input should be greater than or equal to 1, not 0"),
+        ({"update": {"lr": float("nan")}}, "config update.lr: Input should be greater than 0, not nan"),
+        ({"predictor": "oracle"}, "config predictor: Input tag 'oracle'"),
+        ({"acquisition": {"explore": 0.0}}, "config acquisition.explore: Input should be greater than 0, not 0.0"),
+        ({"preset": "nope"}, "no preset 'nope': there are countdown, smollm2"),
+    ],
+)
+def test_a_wrong_value_is_named_in_one_line(values: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        build_config(values)
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("word", ["lr", "=3", "update..lr=3"])
+def test_a_word_that_is_no_assignment_is_refused(word: str) -> None:
+    with pytest.raises(ConfigError, match="is not key=value"):
+        parse_assignments([word])
+
+
+def test_a_config_file_that_is_missing_or_broken_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="No such file"):
+        read_toml(tmp_path / "none.toml")
+    (tmp_path / "broken.toml").write_text("steps = = 3")
+    with pytest.raises(ConfigError, match=r"broken\.toml"):
+        read_toml(tmp_path / "broken.toml")
+
+
+def test_cadence_steps_and_places_are_no_part_of_the_identity() -> None:
+    one = build_config({"preset": "countdown", "steps": 3, "evaluation": {"every": 7}, "checkpoint": {"every": 9}})
+    other = build_config({"preset": "countdown", "run": "b", "store": "elsewhere", "threads": 1})
+    assert one.identity() == other.identity()
+    assert one.identity() != build_config({"preset": "countdown", "seed": 1}).identity()
+
+
+def test_settings_hold_every_section_of_the_config() -> None:
+    config = build_config({"preset": "countdown", "seed": 5})
+    settings = config.settings()
+    assert isinstance(settings, TrainSettings)
+    assert settings.seed == 5 and settings.predictor is config.predictor

@@ -1,0 +1,224 @@
+"""The training flow, for real: Prefect, policy, Parquet and DuckDB."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from transformers import AutoModelForCausalLM
+
+from flows.cli import main
+from flows.commands.train import resolve_config
+from flows.config import build_config
+from flows.train import train
+from models.policy.update import PolicyTrainer
+from models.records import UpdateStats
+from storage.catalog import query
+from storage.checkpoints import checkpoint_steps
+from storage.errors import StoreError
+from storage.layout import Layout
+from storage.runs import read_run
+from tasks.opening import RunStopped
+from tasks.report import build_report, report_lines
+from tasks.runs import check_plan
+from tests.flows.small_run import STEPS, small_config
+
+pytestmark = pytest.mark.usefixtures("prefect_server")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory, prefect_server: str) -> Path:
+    """A store with one finished run, `small`."""
+    store = tmp_path_factory.mktemp("trained") / "store"
+    train(build_config(small_config(store)))
+    return store
+
+
+def rows(store: Path, sql: str) -> list[dict[str, Any]]:
+    return query(Layout(store), sql).to_pylist()
+
+
+def test_sql_agrees_with_the_runs_own_counts(store: Path) -> None:
+    counted = rows(store, "select count(*) as n, sum(success::int)::bigint as s from rollouts where run_id = 'small'")
+    own = rows(store, "select sum(rollouts)::bigint as n, sum(successes)::bigint as s from steps where run_id = 'small'")
+    assert counted == own
+    assert counted[0]["n"] > 0
+
+
+def test_every_candidate_has_its_forecast_and_its_decision(store: Path) -> None:
+    found = rows(
+        store,
+        "select step, count(*) as n, count(distinct prompt_id) as ids, count(decision) as decided, "
+        "count_if(propensity > 0)::bigint as possible, count_if(p_success between 0 and 1)::bigint as probable "
+        "from forecasts group by step order by step",
+    )
+    assert found == [
+        {"step": step, "n": 64, "ids": 64, "decided": 64, "possible": 64, "probable": 64} for step in range(1, STEPS + 1)
+    ]
+
+
+def test_every_acquired_prompt_has_exactly_k_rollouts_and_no_other_prompt_has_any(store: Path) -> None:
+    acquired = rows(store, "select step, prompt_id from forecasts where decision in ('acquired', 'explored') order by all")
+    rolled_out = rows(store, "select step, prompt_id from groups order by all")
+    assert acquired == rolled_out
+    assert {row["rollouts"] for row in rows(store, "select rollouts from groups")} == {4}
+    assert rows(store, "select 1 from rollouts group by group_id, sample having count(*) > 1") == []
+
+
+def test_every_round_explores_and_rounds_never_repeat_a_prompt(store: Path) -> None:
+    found = rows(
+        store,
+        "select step, round, count(*) as n, count_if(decision = 'explored')::bigint as explored "
+        "from groups group by all order by all",
+    )
+    assert {(row["n"], row["explored"]) for row in found} == {(4, 1)}
+    assert max(row["round"] for row in found) == 1
+
+
+def test_dynamic_sampling_trains_on_informative_groups_alone_and_says_why_it_left_others(store: Path) -> None:
+    found = rows(store, "select informative, admitted, reject_reason, successes, valid from groups")
+    for row in found:
+        assert row["admitted"] == (row["reject_reason"] is None)
+        if row["reject_reason"] == "all_wrong":
+            assert row["successes"] == 0
+        elif row["reject_reason"] == "all_correct":
+            assert row["successes"] == row["valid"]
+        else:
+            assert row["informative"]
+
+
+def test_tokens_belong_to_their_rollouts(store: Path) -> None:
+    found = rows(
+        store,
+        "select count(*) as n, count_if(len(token_ids) = response_tokens)::bigint as lengths, "
+        "count_if(len(logprobs) = len(token_ids))::bigint as logprobs, "
+        "count_if(len(prompt_token_ids) = prompt_tokens)::bigint as prompts "
+        "from tokens join rollouts using (run_id, step, group_id, sample)",
+    )[0]
+    assert found["n"] == found["lengths"] == found["logprobs"] == found["prompts"] > 0
+
+
+def test_the_k_seeds_of_a_group_differ_and_policy_versions_count_updates(store: Path) -> None:
+    seeds = rows(store, "select count(distinct sampling->>'seed') as n from rollouts group by group_id")
+    assert {row["n"] for row in seeds} == {4}
+    versions = rows(
+        store,
+        "select r.step, max(policy_version) as sampled_by, "
+        "(select count(*) from updates u where u.step < r.step and u.skipped = '') as applied "
+        "from rollouts r group by r.step",
+    )
+    assert all(row["sampled_by"] == row["applied"] for row in versions)
+
+
+def test_forecasts_are_judged_before_they_are_learned_from(store: Path) -> None:
+    judged = rows(store, "select step, groups, brier from predictor_updates order by step")
+    again = rows(
+        store,
+        "select step, count(*)::int as groups, "
+        "avg(success_rate * (1 - p_success) ** 2 + (1 - success_rate) * p_success ** 2) as brier "
+        "from groups group by step order by step",
+    )
+    for stored, computed in zip(judged, again, strict=True):
+        assert stored["groups"] == computed["groups"]
+        assert stored["brier"] == pytest.approx(computed["brier"], abs=1e-6)
+
+
+def test_evaluations_come_before_the_first_step_on_schedule_and_at_the_end(store: Path) -> None:
+    found = rows(store, "select step, count(*) as n, sum(samples)::bigint as samples from evaluations group by step order by step")
+    assert found == [{"step": step, "n": 8, "samples": 16} for step in (0, 3, 6)]
+
+
+def test_checkpoints_open_with_transformers_and_old_ones_are_pruned(store: Path) -> None:
+    steps = checkpoint_steps(Layout(store), "small")
+    assert steps[-2:] == [4, 6] and len(steps) <= 3
+    model = AutoModelForCausalLM.from_pretrained(Layout(store).checkpoint("small", 6) / "policy")
+    assert model.num_parameters() > 1_000_000
+
+
+def test_the_report_tells_the_run(store: Path) -> None:
+    lines = "\n".join(report_lines(build_report(Layout(store), "small")))
+    for part in ("small: 6 steps", "held-out success", "informative", "rollouts", "forecasts", "explored only", "history"):
+        assert part in lines
+    assert lines.count("foreroll sql") == 3
+
+
+def test_prefect_shows_tasks_by_step_and_both_artifacts(store: Path) -> None:
+    from prefect.client.orchestration import get_client
+
+    with get_client(sync_client=True) as client:
+        flow_run = next(run for run in client.read_flow_runs() if run.name == "train-small")
+        names = {run.name for run in client.read_task_runs()}
+        artifacts = {artifact.key for artifact in client.read_artifacts()}
+    assert flow_run.state_name == "Completed"
+    stages = ("predict_difficulty", "acquire_batch", "generate_rollouts", "score_rewards", "update_policy", "update_predictor")
+    assert {f"{stage} 1" for stage in stages} <= names
+    assert {"training-progress", "training-summary"} <= artifacts
+
+
+def test_the_same_seed_gives_the_same_history_and_another_seed_another(store: Path, tmp_path: Path) -> None:
+    config = small_config(tmp_path / "store", steps=1)
+    train(build_config(config))
+    train(build_config({**config, "run": "other", "seed": 1}))
+    columns = "select prompt_id, sample, response from rollouts where step = 1 and run_id = '{}' order by all"
+    first = rows(store, columns.format("small"))
+    assert rows(tmp_path / "store", columns.format("small")) == first
+    assert rows(tmp_path / "store", columns.format("other")) != first
+
+
+def test_commands_read_a_finished_run(store: Path) -> None:
+    def output(*words: str) -> str:
+        result = CliRunner().invoke(main, [*words, "--store", str(store)])
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    assert "small" in output("runs") and "finished" in output("runs")
+    assert "checkpoints" in output("runs", "small")
+    assert "countdown-pool" in output("prompts", "list")
+    prompt = rows(store, "select prompt_id from groups limit 1")[0]["prompt_id"]
+    assert prompt in output("prompts", "list", "countdown-pool")
+    shown = output("prompts", "show", prompt[:20])
+    assert "responses of run small" in shown and prompt in shown
+    assert "0 problems" in output("doctor")
+
+
+def test_a_finished_run_goes_on_by_more_steps_and_from_its_own_config(store: Path, tmp_path: Path) -> None:
+    config = small_config(tmp_path / "store", steps=1)
+    train(build_config(config))
+    again = resolve_config({}, {"store": str(tmp_path / "store"), "run": "small", "steps": 2})
+    assert again.sampling.group_size == 4
+    train(again)
+    found = read_run(Layout(tmp_path / "store"), "small")
+    assert found is not None and (found.target, found.state, found.epoch) == (3, "finished", 2)
+    assert len(rows(tmp_path / "store", "select 1 from steps")) == 4
+
+
+def test_a_changed_config_is_refused_with_the_differences(store: Path) -> None:
+    config = build_config(small_config(store, update={"lr": 1e-3, "minibatches": 2, "token_budget": 256}))
+    with pytest.raises(StoreError, match=r"run small has another config: update\.lr was 0\.0001, now 0\.001\. .*fork it"):
+        check_plan(config.plan())
+
+
+def test_a_fork_begins_with_the_other_runs_checkpoint(store: Path) -> None:
+    given = {"store": str(store), "run": "forked", "fork_from": "small@4", "steps": 1, "update": {"lr": 1e-5}}
+    config = resolve_config({}, given)
+    assert config.sampling.group_size == 4
+    train(config)
+    layout = Layout(store)
+    parent, child = (layout.checkpoint(run, step) / "policy" for run, step in (("small", 4), ("forked", 0)))
+    assert (parent / "model.safetensors").read_bytes() == (child / "model.safetensors").read_bytes()
+    found = read_run(layout, "forked")
+    assert found is not None and found.forked_from == {"run": "small", "step": 4}
+
+
+def test_a_run_whose_updates_stay_non_finite_stops_and_names_the_mend(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nan = float("nan")
+    broken = UpdateStats(nan, nan, nan, nan, nan, nan, tokens=0, skipped="loss is nan")
+    monkeypatch.setattr(PolicyTrainer, "update", lambda self, samples, *, seed: broken)
+    config = build_config(small_config(tmp_path / "store"))
+    with pytest.raises(RunStopped, match=r"3 policy updates in a row were skipped \(loss is nan\); mend it with"):
+        train(config)
+    assert len(rows(tmp_path / "store", "select 1 from updates where skipped = 'loss is nan'")) == 3
+    with pytest.raises(StoreError, match="run small was stopped: run small stopped after step 3"):
+        check_plan(config.plan())
