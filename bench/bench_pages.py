@@ -3,7 +3,6 @@
 import json
 import os
 import platform
-import sys
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -30,5 +29,6 @@ def _head(name: str) -> str:
     versions = ", ".join(f"{library} {version(library)}" for library in LIBRARIES)
     return (
         f"# {name}\n\n    python bench/{name}.py\n\n"
-        f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()}, Python {sys.version.split()[0]}, {versions}.\n"
+        f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()}, "
+        f"Python {platform.python_version()}, {versions}.\n"
     )

@@ -14,9 +14,9 @@ from models.settings import (
     DynamicSamplingSettings,
     EngineSettings,
     EvaluationSettings,
+    GpsSettings,
     PolicySettings,
     PredictorSettings,
-    GpsSettings,
     PromptSettings,
     SamplingSettings,
     TrainSettings,
@@ -92,7 +92,6 @@ class TrainConfig(BaseModel):
         """What must stay the same while a run is continued: JSON values under dotted keys."""
         kept = {part.name for part in fields(TrainSettings)} - {"threads", "evaluation", "checkpoint"}
         return flatten(self.model_dump(mode="json", include=kept))
-
 
     def plan(self) -> RunPlan:
         """What the pipeline is asked for."""

@@ -28,8 +28,16 @@ logger = logging.getLogger(__name__)
 _PARQUET_END = b"PAR1"
 
 _RUNS = pa.schema(
-    [("run_id", pa.string()), ("state", pa.string()), ("created_at", pa.string()), ("target", pa.int64())]
-    + [("message", pa.string()), ("config", pa.string()), ("pins", pa.string()), ("forked_from", pa.string())]
+    {
+        "run_id": pa.string(),
+        "state": pa.string(),
+        "created_at": pa.string(),
+        "target": pa.int64(),
+        "message": pa.string(),
+        "config": pa.string(),
+        "pins": pa.string(),
+        "forked_from": pa.string(),
+    }
 )
 
 
@@ -205,10 +213,11 @@ def _named_files(records: list[Path]) -> list[tuple[str, int, str]]:
     """Path below the root, size and digest of each file that commit records name."""
     if not records:
         return []
-    return duckdb.sql(
-        "select file.path, file.bytes, file.sha256 from "
-        f"(select unnest(files) as file from read_parquet({_list(records)}, union_by_name = true))"
-    ).fetchall()
+    with duckdb.connect() as con:
+        return con.execute(
+            "select file.path, file.bytes, file.sha256 from "
+            f"(select unnest(files) as file from read_parquet({_list(records)}, union_by_name = true))"
+        ).fetchall()
 
 
 def _kept(path: Path, size: int | None = None) -> bool:

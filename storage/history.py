@@ -87,7 +87,9 @@ class History:
         try:
             write_once(self._layout.commit(self.run, step), table_bytes(table))
         except FileExistsError:
-            raise StoreError(f"step {step} of run {self.run} was committed by another process: stop one of them") from None
+            raise StoreError(
+                f"step {step} of run {self.run} was committed by another process: stop one of them"
+            ) from None
 
     def committed_steps(self) -> list[int]:
         """Steps that have a commit record, ascending."""

@@ -48,7 +48,7 @@ class Holder:
         if self.host != socket.gethostname():
             return time.time() - self.heartbeat > STALE_SECONDS
         try:
-            return abs(psutil.Process(self.pid).create_time() - self.started) > 1.0
+            return bool(abs(psutil.Process(self.pid).create_time() - self.started) > 1.0)
         except psutil.NoSuchProcess:
             return True
 
@@ -103,7 +103,9 @@ def read_holder(layout: Layout, run: str) -> Holder | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError) as error:
-        raise StoreError(f"lock {path} is not readable ({error}): delete it if no process advances run {run}") from error
+        raise StoreError(
+            f"lock {path} is not readable ({error}): delete it if no process advances run {run}"
+        ) from error
 
 
 class RunLock:

@@ -1,5 +1,6 @@
 """Datasets of prompts, and the identity of a prompt."""
 
+import contextlib
 import hashlib
 import json
 import unicodedata
@@ -92,7 +93,5 @@ def read_embeddings(layout: Layout, encoder: str, dataset: str) -> pa.Table | No
 def write_embeddings(layout: Layout, encoder: str, dataset: str, ids: Sequence[str], embeddings: pa.Array) -> None:
     """Cache the embeddings of a dataset; does nothing when another process was first."""
     table = build_table(EMBEDDINGS, {"prompt_id": ids, "embedding": embeddings})
-    try:
+    with contextlib.suppress(FileExistsError):
         write_once(layout.embeddings(encoder, dataset), table_bytes(table))
-    except FileExistsError:
-        pass

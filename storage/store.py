@@ -1,5 +1,6 @@
 """Opening a store: its marker file, and its format version."""
 
+import contextlib
 import json
 from pathlib import Path
 
@@ -34,10 +35,8 @@ def _create(layout: Layout) -> None:
         raise StoreError(f"{layout.root} is a file: name a folder with --store")
     if layout.root.is_dir() and any(not child.name.startswith(".") for child in layout.root.iterdir()):
         raise StoreError(f"{layout.root} is no store and is not empty: name an empty or new folder with --store")
-    try:
+    with contextlib.suppress(FileExistsError):  # somebody else created it just now
         write_once(layout.store_file(), json.dumps({"format_version": FORMAT_VERSION}).encode() + b"\n")
-    except FileExistsError:  # somebody else created it just now
-        pass
 
 
 def _read_version(path: Path) -> int:

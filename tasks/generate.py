@@ -33,7 +33,8 @@ def make_request(bench: Workbench, prompts: TokenisedPrompts, row: int, step: in
 
 def decode(bench: Workbench, generation: Generation) -> str:
     """The response's text, special tokens left out."""
-    text: str = bench.policy.tokenizer.decode(list(generation.token_ids), skip_special_tokens=True)
+    text = bench.policy.tokenizer.decode(list(generation.token_ids), skip_special_tokens=True)
+    assert isinstance(text, str)
     return text
 
 

@@ -143,7 +143,9 @@ def _build(layout: Layout, plan: RunPlan, record: Run, lock: RunLock) -> Workben
     history.remove_leftovers()
     remove_checkpoint_leftovers(layout, plan.run)
     checkpoint = _newest_checkpoint(layout, record)
-    policy = load_policy(str(checkpoint / "policy" if checkpoint else _base_model(layout, settings)), settings.policy.dtype)
+    policy = load_policy(
+        str(checkpoint / "policy" if checkpoint else _base_model(layout, settings)), settings.policy.dtype
+    )
     train = _tokenise(layout, settings, settings.prompts.train, policy)
     pool = Pool(tuple(prompt.prompt_id for prompt in train.prompts), _embeddings(layout, settings, train))
     bench = Workbench(
@@ -248,9 +250,9 @@ def _embeddings(layout: Layout, settings: TrainSettings, train: TokenisedPrompts
     if cached is None:
         found = encoder.encode([prompt.text for prompt in train.prompts])
         ids = [prompt.prompt_id for prompt in train.prompts]
-        flat = pa.FixedSizeListArray.from_arrays(found.ravel(), found.shape[1])
-        write_embeddings(layout, encoder.name, train.dataset, ids, flat)
+        rows = pa.FixedSizeListArray.from_arrays(found.ravel(), found.shape[1])
+        write_embeddings(layout, encoder.name, train.dataset, ids, rows)
         cached = read_embeddings(layout, encoder.name, train.dataset)
     assert cached is not None
-    values = cached["embedding"].combine_chunks().flatten().to_numpy().copy()  # Arrow's own memory is read-only
-    return values.reshape(len(train.prompts), -1)
+    flat = cached["embedding"].combine_chunks().flatten().to_numpy()
+    return np.array(flat, dtype=np.float32).reshape(len(train.prompts), -1)  # Arrow's own memory is read-only

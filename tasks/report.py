@@ -22,9 +22,9 @@ select p_success, successes, valid, decision from groups
 where run_id = $run and valid > 0 order by step, round, group_id
 """
 _EVALUATIONS = """
-select prompt_id, prompts, min_by(successes, step) as before, max_by(successes, step) as after, any_value(samples) as samples,
-       min(step) as first, max(step) as last
-from evaluations where run_id = $run group by prompt_id, prompts order by prompt_id
+select prompt_id, any_value(samples) as samples, max(step) as last,
+       min_by(successes, step) as before, max_by(successes, step) as after
+from evaluations where run_id = $run group by prompt_id order by prompt_id
 """
 
 
@@ -77,8 +77,8 @@ def report_lines(report: RunReport) -> list[str]:
     if report.heldout:
         one = report.heldout
         lines.append(
-            f"held-out success  {one.before:.3f} -> {one.after:.3f}  ({one.after - one.before:+.3f} ± {one.half_width:.3f}, "
-            f"{one.prompts} prompts x {one.samples}, at step {one.last_step})"
+            f"held-out success  {one.before:.3f} -> {one.after:.3f}  ({one.after - one.before:+.3f} ± "
+            f"{one.half_width:.3f}, {one.prompts} prompts x {one.samples}, at step {one.last_step})"
         )
     if totals["groups"]:
         lines += [
@@ -90,7 +90,12 @@ def report_lines(report: RunReport) -> list[str]:
             f"  explored only   {_format_quality(report.explored)}",
             f"time in tasks     {totals['seconds']:.0f} s",
         ]
-    return [*lines, f"history           {report.store}/history", "try", *(f"  {line}" for line in example_commands(report))]
+    return [
+        *lines,
+        f"history           {report.store}/history",
+        "try",
+        *(f"  {line}" for line in example_commands(report)),
+    ]
 
 
 def example_commands(report: RunReport) -> list[str]:
@@ -98,8 +103,8 @@ def example_commands(report: RunReport) -> list[str]:
     run = report.run
     queries = [
         f"select step, avg(success::int) as success from rollouts where run_id = '{run}' group by step order by step",
-        "select p.text, count(*) as visits, sum(successes)::int as successes, sum(g.rollouts)::int as rollouts "
-        f"from groups g join prompts p using (prompt_id) where run_id = '{run}' group by p.text order by visits desc limit 10",
+        "select text, count(*) as visits, avg(success_rate) as success from groups join prompts using (prompt_id) "
+        f"where run_id = '{run}' group by text order by visits desc limit 10",
         "select round(p_success, 1) as forecast, count(*) as groups, avg(success_rate) as observed "
         f"from groups where run_id = '{run}' group by 1 order by 1",
     ]

@@ -92,7 +92,7 @@ def fork_checkpoint(layout: Layout, source: str) -> tuple[str, int]:
 def _check_continuable(layout: Layout, plan: RunPlan, known: Run) -> None:
     if known.state == "stopped":
         raise StoreError(f"run {plan.run} was stopped: {known.message}")
-    if plan.fork_from and known.forked_from != dict(zip(("run", "step"), fork_checkpoint(layout, plan.fork_from))):
+    if plan.fork_from and tuple(known.forked_from.values()) != fork_checkpoint(layout, plan.fork_from):
         raise StoreError(f"run {plan.run} exists and was not forked from {plan.fork_from}: choose another --run")
     before = flatten(known.config)
     changed = [

@@ -17,9 +17,8 @@ def stage(function: Callable[P, R]) -> Task[P, R]:
     try in the same process would not compute again.
     """
     return task(
-        function,
         name=function.__name__.replace("_", "-"),
         task_run_name=f"{function.__name__} {{step}}",
         cache_policy=NO_CACHE,
         persist_result=False,
-    )
+    )(function)

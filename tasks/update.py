@@ -64,13 +64,17 @@ def read_samples(bench: Workbench, step: int) -> list[Sample]:
     advantages = _advantages(rewards, normalise_std=bench.settings.update.normalise_std)
     rows = zip(tokens["prompt_token_ids"].to_pylist(), tokens["token_ids"].to_pylist(), advantages, strict=True)
     return [
-        Sample(tuple(prompt), tuple(response), advantage) for prompt, response, advantage in rows if advantage is not None
+        Sample(tuple(prompt), tuple(response), advantage)
+        for prompt, response, advantage in rows
+        if advantage is not None
     ]
 
 
 def read_observation(bench: Workbench, step: int) -> Observation:
     """Outcomes of all the step's groups with a valid rollout, trained on or not, in order of round and rank."""
-    rollouts = bench.history.read_rounds("rollouts", step).select(["group_id", "sample", "prompt_id", "response_tokens"])
+    rollouts = bench.history.read_rounds("rollouts", step).select(
+        ["group_id", "sample", "prompt_id", "response_tokens"]
+    )
     rewards = bench.history.read_rounds("rewards", step).select(["group_id", "sample", "success"])
     groups = (
         pl.DataFrame(rollouts)

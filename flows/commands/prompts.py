@@ -62,7 +62,9 @@ def describe_prompt(store: Path, beginning: str) -> str:
 
 def _find(layout: Layout, beginning: str) -> dict[str, str]:
     found = query(
-        layout, "select * from prompts where starts_with(prompt_id, $beginning) order by dataset", {"beginning": beginning}
+        layout,
+        "select * from prompts where starts_with(prompt_id, $beginning) order by dataset",
+        {"beginning": beginning},
     ).to_pylist()
     ids = sorted({row["prompt_id"] for row in found})
     if len(ids) != 1:

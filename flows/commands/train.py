@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from flows.config import DEFAULT_STORE, TrainConfig, build_config, merge, parse_assignments, read_toml
+from flows.config import TrainConfig, build_config, merge, parse_assignments, read_toml
 from flows.environment import apply_defaults
 from storage.layout import Layout
 from storage.runs import read_run
@@ -24,7 +24,9 @@ def train_from_command_line(
 ) -> int:
     """Resolve the configuration, refuse what cannot work, train, and print the summary; returns the exit code."""
     options = {"preset": preset, "run": run, "steps": steps, "fork_from": fork_from, "store": store}
-    given = {key: str(value) if isinstance(value, Path) else value for key, value in options.items() if value is not None}
+    given = {
+        key: str(value) if isinstance(value, Path) else value for key, value in options.items() if value is not None
+    }
     given = merge(given, parse_assignments(assignments))
     config = resolve_config(read_toml(config_file) if config_file else {}, given)
     apply_defaults()

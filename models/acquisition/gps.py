@@ -82,7 +82,9 @@ def greedy(
         length = turns.stop - start
         gain = utility + lam * (pair * apart + anchored) + taken
         near = reachable(gain, lam * pair * MAX_DISTANCE * (length - 1), length)
-        picks, gains[turns] = _take_turns(utility[near], anchored[near], apart[near], embeddings[near], lam, pair, length)
+        picks, gains[turns] = _take_turns(
+            utility[near], anchored[near], apart[near], embeddings[near], lam, pair, length
+        )
         chosen[turns] = near[picks]
         taken[chosen[turns]] = -np.inf
         apart += length - _dots(embeddings, embeddings[chosen[turns]].sum(axis=0, dtype=np.float64))

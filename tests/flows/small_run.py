@@ -43,7 +43,7 @@ class KillPoint:
     when: str
     """`before` or `after`."""
     call: str
-    """What it does there: `publish` a file or folder under its real name, take an optimiser `step`, or `save` arrays."""
+    """What it does there: `publish` a file or folder under its real name, an optimiser `step`, or `save` arrays."""
     what: str
     """Part of the path, or the count of the call."""
 

@@ -5,7 +5,16 @@ from pathlib import Path
 import pytest
 import yaml
 
-from flows.config import PRESETS, ConfigError, TrainConfig, build_config, merge, parse_assignments, read_preset, read_toml
+from flows.config import (
+    PRESETS,
+    ConfigError,
+    TrainConfig,
+    build_config,
+    merge,
+    parse_assignments,
+    read_preset,
+    read_toml,
+)
 from models.settings import GpsSettings, MoppsSettings, TrainSettings
 
 ROOT = Path(__file__).parents[2]
@@ -41,13 +50,17 @@ def test_values_given_win_over_the_preset() -> None:
 
 
 def test_a_predictor_can_be_named_alone_and_then_brings_its_own_settings() -> None:
-    config = build_config(merge(read_preset("countdown"), parse_assignments(["predictor=mopps", "predictor.decay=0.9"])))
+    config = build_config(
+        merge(read_preset("countdown"), parse_assignments(["predictor=mopps", "predictor.decay=0.9"]))
+    )
     assert config.predictor == MoppsSettings(decay=0.9)
     assert isinstance(build_config({"preset": "countdown"}).predictor, GpsSettings)
 
 
 def test_assignments_are_read_as_toml_and_else_as_text() -> None:
-    values = parse_assignments(["update.lr=1e-5", "dynamic_sampling.enabled=true", "policy.model=/some/folder", "run=a"])
+    values = parse_assignments(
+        ["update.lr=1e-5", "dynamic_sampling.enabled=true", "policy.model=/some/folder", "run=a"]
+    )
     assert values == {
         "update": {"lr": 1e-5},
         "dynamic_sampling": {"enabled": True},

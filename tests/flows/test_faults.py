@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from storage.files import file_digest
+from storage.schemas import HISTORY
 from tests.flows.small_run import KillPoint, small_config, train_small, train_until_killed
 
 FORKS = multiprocessing.get_context("forkserver")
@@ -87,10 +88,7 @@ def test_a_killed_and_resumed_run_ends_with_the_same_policy_bytes(runs: tuple[Pa
 
 def test_a_killed_and_resumed_run_ends_with_the_same_history_bytes(runs: tuple[Path, Path]) -> None:
     whole, killed = (_digests(store / "history") for store in runs)
-    tables = {name.split("/")[0] for name in whole}
-    assert tables == {
-        "forecasts", "acquisitions", "tokens", "rollouts", "rewards", "updates", "predictor_updates", "evaluations", "steps",
-    }  # fmt: skip
+    assert {name.split("/")[0] for name in whole} == set(HISTORY)
     assert set(killed) == set(whole)
     differing = {name for name in whole if killed[name] != whole[name]}
     assert {name for name in differing if not name.startswith("steps/")} == set()
@@ -119,6 +117,10 @@ def _commit_records(store: Path) -> list[dict[str, Any]]:
         for row in pq.ParquetFile(path).read().to_pylist()
     ]
     return [
-        {key: value for key, value in row.items() if not key.endswith("_seconds") and key not in ("epoch", "committed_at")}
+        {
+            key: value
+            for key, value in row.items()
+            if not key.endswith("_seconds") and key not in ("epoch", "committed_at")
+        }
         for row in records
     ]

@@ -40,7 +40,9 @@ def rows(store: Path, sql: str) -> list[dict[str, Any]]:
 
 def test_sql_agrees_with_the_runs_own_counts(store: Path) -> None:
     counted = rows(store, "select count(*) as n, sum(success::int)::bigint as s from rollouts where run_id = 'small'")
-    own = rows(store, "select sum(rollouts)::bigint as n, sum(successes)::bigint as s from steps where run_id = 'small'")
+    own = rows(
+        store, "select sum(rollouts)::bigint as n, sum(successes)::bigint as s from steps where run_id = 'small'"
+    )
     assert counted == own
     assert counted[0]["n"] > 0
 
@@ -53,12 +55,15 @@ def test_every_candidate_has_its_forecast_and_its_decision(store: Path) -> None:
         "from forecasts group by step order by step",
     )
     assert found == [
-        {"step": step, "n": 64, "ids": 64, "decided": 64, "possible": 64, "probable": 64} for step in range(1, STEPS + 1)
+        {"step": step, "n": 64, "ids": 64, "decided": 64, "possible": 64, "probable": 64}
+        for step in range(1, STEPS + 1)
     ]
 
 
 def test_every_acquired_prompt_has_exactly_k_rollouts_and_no_other_prompt_has_any(store: Path) -> None:
-    acquired = rows(store, "select step, prompt_id from forecasts where decision in ('acquired', 'explored') order by all")
+    acquired = rows(
+        store, "select step, prompt_id from forecasts where decision in ('acquired', 'explored') order by all"
+    )
     rolled_out = rows(store, "select step, prompt_id from groups order by all")
     assert acquired == rolled_out
     assert {row["rollouts"] for row in rows(store, "select rollouts from groups")} == {4}
@@ -124,7 +129,10 @@ def test_forecasts_are_judged_before_they_are_learned_from(store: Path) -> None:
 
 
 def test_evaluations_come_before_the_first_step_on_schedule_and_at_the_end(store: Path) -> None:
-    found = rows(store, "select step, count(*) as n, sum(samples)::bigint as samples from evaluations group by step order by step")
+    found = rows(
+        store,
+        "select step, count(*) as n, sum(samples)::bigint as samples from evaluations group by step order by step",
+    )
     assert found == [{"step": step, "n": 8, "samples": 16} for step in (0, 3, 6)]
 
 
@@ -137,7 +145,15 @@ def test_checkpoints_open_with_transformers_and_old_ones_are_pruned(store: Path)
 
 def test_the_report_tells_the_run(store: Path) -> None:
     lines = "\n".join(report_lines(build_report(Layout(store), "small")))
-    for part in ("small: 6 steps", "held-out success", "informative", "rollouts", "forecasts", "explored only", "history"):
+    for part in (
+        "small: 6 steps",
+        "held-out success",
+        "informative",
+        "rollouts",
+        "forecasts",
+        "explored only",
+        "history",
+    ):
         assert part in lines
     assert lines.count("foreroll sql") == 3
 
@@ -150,7 +166,14 @@ def test_prefect_shows_tasks_by_step_and_both_artifacts(store: Path) -> None:
         names = {run.name for run in client.read_task_runs()}
         artifacts = {artifact.key for artifact in client.read_artifacts()}
     assert flow_run.state_name == "Completed"
-    stages = ("predict_difficulty", "acquire_batch", "generate_rollouts", "score_rewards", "update_policy", "update_predictor")
+    stages = (
+        "predict_difficulty",
+        "acquire_batch",
+        "generate_rollouts",
+        "score_rewards",
+        "update_policy",
+        "update_predictor",
+    )
     assert {f"{stage} 1" for stage in stages} <= names
     assert {"training-progress", "training-summary"} <= artifacts
 
@@ -194,7 +217,9 @@ def test_a_finished_run_goes_on_by_more_steps_and_from_its_own_config(store: Pat
 
 def test_a_changed_config_is_refused_with_the_differences(store: Path) -> None:
     config = build_config(small_config(store, update={"lr": 1e-3, "minibatches": 2, "token_budget": 256}))
-    with pytest.raises(StoreError, match=r"run small has another config: update\.lr was 0\.0001, now 0\.001\. .*fork it"):
+    with pytest.raises(
+        StoreError, match=r"run small has another config: update\.lr was 0\.0001, now 0\.001\. .*fork it"
+    ):
         check_plan(config.plan())
 
 
