@@ -4,6 +4,7 @@ import contextlib
 import errno
 import hashlib
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from pathlib import Path
 from storage.errors import StoreError
 
 TEMPORARY = ".tmp"
+UNREADABLE = ".unreadable"
 
 
 def write_once(path: Path, data: bytes) -> None:
@@ -54,7 +56,22 @@ def remove_leftovers(folder: Path) -> None:
         if leftover.is_dir():
             shutil.rmtree(leftover)
         else:
-            leftover.unlink()
+            leftover.unlink(missing_ok=True)  # its folder may have been a leftover too
+
+
+def set_aside(path: Path) -> Path:
+    """Rename an unreadable file, so that it can be made again and still be looked at."""
+    aside = path.with_name(path.name + UNREADABLE)
+    os.replace(path, aside)
+    return aside
+
+
+def numbers_in(folder: Path, name: re.Pattern[str]) -> list[int]:
+    """The numbers in the entries of a folder that `name` matches whole, ascending; others are passed over."""
+    if not folder.is_dir():
+        return []
+    found = (name.fullmatch(entry) for entry in os.listdir(folder))
+    return sorted(int(match[1]) for match in found if match)
 
 
 def file_digest(path: Path) -> str:
@@ -90,7 +107,8 @@ def sync_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def _temporary(path: Path) -> Iterator[Path]:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}{TEMPORARY}")
+    # The random part tells apart threads, and processes of two containers that share a volume and a pid.
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}{TEMPORARY}")
     try:
         make_folder(path.parent)
         yield temporary
@@ -107,11 +125,19 @@ def _temporary(path: Path) -> Iterator[Path]:
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder and its parents, each one's name synced, so that no file in it can be lost with it."""
+    """Create a folder and its parents, each one's name synced, so that no file in it can be lost with it.
+
+    Raises:
+        NotADirectoryError: a file has its name; not FileExistsError, which tells of the file to be written.
+    """
     if folder.is_dir():
         return
     make_folder(folder.parent)
-    folder.mkdir(exist_ok=True)
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        if not folder.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, f"{folder} is a file") from None
     sync_folder(folder.parent)
 
 
@@ -121,7 +147,7 @@ def refusal(path: Path, error: OSError) -> str:
         return f"cannot write {path}: {error.strerror}: make it writable, or use another --store"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"cannot write {path}: {error.strerror}: free some space and run again; what is stored is intact"
-    return f"cannot write {path}: {error.strerror}"
+    return f"cannot write {path}: {error.strerror or error}"
 
 
 def _write_synced(path: Path, data: bytes) -> None:

@@ -6,6 +6,9 @@ from pathlib import Path
 
 from storage.errors import StoreError
 
+STEP_FOLDER = re.compile(r"step=(\d{8,})")
+PART_FILE = re.compile(r"part-(\d+)\.parquet")
+
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 
@@ -70,6 +73,9 @@ class Layout:
 
     def run_file(self, run: str) -> Path:
         return self.runs() / f"{check_name('run', run)}.json"
+
+    def lock_guard(self) -> Path:
+        return self.runs() / ".guard"
 
     def lock_file(self, run: str) -> Path:
         return self.runs() / f"{check_name('run', run)}.lock"

@@ -33,7 +33,7 @@ def build_table(schema: pa.Schema, columns: Mapping[str, Sequence[Any] | pa.Arra
 def table_bytes(table: pa.Table) -> bytes:
     """Parquet of a table; equal tables give equal bytes."""
     sink = io.BytesIO()
-    pq.write_table(table, sink, compression="zstd")
+    pq.write_table(table.combine_chunks(), sink, compression="zstd", write_page_checksum=True)
     return sink.getvalue()
 
 
@@ -41,13 +41,16 @@ def read_table(path: Path, schema: pa.Schema) -> pa.Table:
     """The columns of `schema`, null where an older file lacks one.
 
     Raises:
-        StoreError: the file cannot be read.
+        StoreError: the file is missing or cannot be read.
     """
     try:
-        table = pq.ParquetFile(path).read()
-    except (OSError, pa.ArrowInvalid) as error:
-        raise StoreError(f"{path} is not readable as Parquet: {str(error).splitlines()[0]}") from error
-    missing = [column for column in schema if column.name not in table.column_names]
-    for column in missing:
-        table = table.append_column(column, pa.nulls(len(table), column.type))
-    return table.select(schema.names).cast(schema)
+        with pq.ParquetFile(pa.BufferReader(path.read_bytes()), page_checksum_verification=True) as file:
+            table = file.read(columns=schema.names)
+        for column in schema:
+            if column.name not in table.column_names:
+                table = table.append_column(column, pa.nulls(len(table), column.type))
+        return table.select(schema.names).cast(schema)
+    except FileNotFoundError:
+        raise StoreError(f"{path} is missing") from None
+    except (OSError, pa.ArrowException, UnicodeError) as error:  # damaged bytes can surface as any of these
+        raise StoreError(f"{path} is not readable as Parquet: {' '.join(str(error).split())}") from error

@@ -34,7 +34,7 @@ def run_query(store: Path, query: str, format_: str, output: Path | None) -> Non
         raise ConfigError("--format parquet needs a file: add -o FILE")
     data = _encode(query_locked(layout, query), format_)
     if output is None:
-        click.get_binary_stream("stdout").write(data)
+        click.echo(data, nl=False)
     else:
         write_over(output.absolute(), data)
 
