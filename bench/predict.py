@@ -15,10 +15,13 @@ import subprocess
 import sys
 import time
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from bench_pages import finish
 from numpy.typing import NDArray
+
+from flows.environment import apply_defaults
 
 BATCH, DIM, RATIO_SIZE = 256, 256, 10_000
 METHODS = {"gps+gps": ("gps", "gps"), "mopps+thompson": ("mopps", "thompson"), "gps+gps, all over z": ("gps", "gps")}
@@ -49,15 +52,16 @@ def main() -> None:
     )
 
 
-def measure_apart(method: str, size: int, repeats: int) -> dict[str, float]:
-    """`measure` in a fresh process."""
+def measure_apart(method: str, size: int, repeats: int) -> dict[str, Any]:
+    """`measure` in a fresh process, in the environment that `foreroll` sets up."""
+    apply_defaults()
     command = [sys.executable, __file__, "--only", method, str(size), str(repeats)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return figures
 
 
-def measure(method: str, size: int, repeats: int) -> dict[str, str | float]:
+def measure(method: str, size: int, repeats: int) -> dict[str, Any]:
     """Median seconds of forecasting and of acquiring, after one observed batch, and peak memory."""
     from models.acquisition import select
     from models.difficulty import build_predictor
@@ -96,7 +100,7 @@ def unit_vectors(size: int) -> NDArray[np.float32]:
     return vectors
 
 
-def table(lines: list[dict[str, float]]) -> list[str]:
+def table(lines: list[dict[str, Any]]) -> list[str]:
     """A Markdown table."""
     head = ["| method | prompts | forecast s | acquire s | total s | peak GB |", "|---|---:|---:|---:|---:|---:|"]
     return head + [
@@ -106,7 +110,7 @@ def table(lines: list[dict[str, float]]) -> list[str]:
     ]
 
 
-def growth(lines: list[dict[str, float]]) -> list[str]:
+def growth(lines: list[dict[str, Any]]) -> list[str]:
     """How time grows from each size to the next of the same method."""
     return [
         f"{after['method']}: {after['prompts'] / before['prompts']:.0f} times the prompts take "

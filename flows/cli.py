@@ -4,6 +4,7 @@ Heavy imports (torch, Prefect, vLLM, DuckDB) live inside the commands, so that
 `--help` answers at once.
 """
 
+import logging
 import sys
 from collections.abc import Callable
 from functools import wraps
@@ -43,6 +44,7 @@ store_option = click.option(
 @click.version_option(package_name="foreroll")
 def main() -> None:
     """Forecast before you roll out: reinforcement learning that samples only what can still be learned."""
+    _show_messages()
 
 
 @main.command()
@@ -139,6 +141,17 @@ def doctor(store: Path) -> None:
     from flows.commands.doctor import examine
 
     sys.exit(examine(store))
+
+
+def _show_messages() -> None:
+    """Let our own packages, and no others, speak to the terminal."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("foreroll: %(message)s"))
+    for package in ("flows", "tasks", "models", "storage"):
+        logger = logging.getLogger(package)
+        logger.setLevel(logging.INFO)
+        logger.handlers = [handler]
+        logger.propagate = False  # Prefect gives the root logger a handler of its own
 
 
 if __name__ == "__main__":

@@ -2,6 +2,11 @@
 
 Views are built for each connection, from the files that commit records name,
 and only those that the query reads: opening Parquet footers is what costs.
+
+DuckDB itself is given no file at all. Arrow reads the files for it, each table
+by its declared schema: columns are matched by name, and one that an older file
+lacks is null. So a query has nothing that it could write, and sees nothing
+outside the views, whatever it says.
 """
 
 import json
@@ -9,23 +14,37 @@ import logging
 import os
 import re
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
+from pyarrow import dataset
+from pyarrow.fs import LocalFileSystem
 
 from storage.errors import StoreError
 from storage.files import file_digest
 from storage.layout import Layout
+from storage.parquet import read_table
 from storage.prompts import dataset_names
 from storage.runs import list_runs
-from storage.schemas import HISTORY, PROMPTS
+from storage.schemas import HISTORY, PROMPTS, STEPS
 
 logger = logging.getLogger(__name__)
 
 _PARQUET_END = b"PAR1"
+
+_PARQUET = dataset.ParquetFileFormat(
+    default_fragment_scan_options=dataset.ParquetFragmentScanOptions(page_checksum_verification=True)
+)
+
+_SEALED = {
+    "enable_external_access": False,  # no file, no attached database, no extension
+    "temp_directory": "",
+    "python_enable_replacements": False,  # no variables of this process
+}
 
 _RUNS = pa.schema(
     {
@@ -88,30 +107,67 @@ _VIEWS = {
 VIEWS = (*_VIEWS, "prompts", "runs")
 
 
-def connect(layout: Layout, sql: str) -> duckdb.DuckDBPyConnection:
-    """An in-memory connection with every view that `sql` names."""
-    con = duckdb.connect(config={"python_enable_replacements": False, "max_temp_directory_size": "0GB"})
+@dataclass(frozen=True)
+class StoredFile:
+    """A Parquet file of the store, with what its commit record says of it; None where no record does."""
+
+    path: Path
+    schema: pa.Schema
+    bytes: int | None = None
+    sha256: str | None = None
+
+    def looks_whole(self) -> bool:
+        """Whether it ends like Parquet, at the size that was committed: what every query can afford to check."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(-len(_PARQUET_END), os.SEEK_END)
+                return file.read() == _PARQUET_END and self.bytes in (None, file.tell())
+        except OSError:
+            return False
+
+    def is_intact(self) -> bool:
+        """Whether its bytes are those that were committed; without a record, whether it can be read."""
+        if not self.looks_whole():
+            return False
+        if self.sha256 is not None:
+            return file_digest(self.path) == self.sha256
+        try:
+            read_table(self.path, self.schema)
+        except StoreError:
+            return False
+        return True
+
+
+Check = Callable[[StoredFile], bool]
+
+
+def connect(layout: Layout, sql: str, check: Check = StoredFile.looks_whole) -> duckdb.DuckDBPyConnection:
+    """An in-memory connection with every view that `sql` names; files that fail the check are left out."""
+    con = duckdb.connect(config=_SEALED)
     con.execute("create schema raw")
-    files = None
+    committed = None
     for name in _views_needed(sql):
         if name == "runs":
-            _create_runs(con, layout)
+            con.from_arrow(_runs_table(layout)).create_view(name)
         elif name == "prompts":
-            paths = [layout.dataset(dataset) for dataset in dataset_names(layout)]
-            con.execute(f"create view prompts as {_relation(paths, PROMPTS)}")
+            con.from_arrow(_dataset(_dataset_files(layout), PROMPTS, check)).create_view(name)
         elif name in _VIEWS:
             con.execute(f"create view {name} as {_VIEWS[name].sql}")
         else:
-            files = _committed_files(layout) if files is None else files
+            committed = _committed_files(layout) if committed is None else committed
             table = name.removeprefix("raw.")
-            con.execute(f"create view {name} as {_relation(files[table], HISTORY[table])}")
+            con.execute("set schema = 'raw'")
+            con.from_arrow(_dataset(committed[table], HISTORY[table], check)).create_view(table)
+            con.execute("set schema = 'main'")
     return con
 
 
 def query(layout: Layout, sql: str, parameters: dict[str, Any] | None = None) -> pa.Table:
     """Run our own query over the views."""
-    with connect(layout, sql) as con:
-        return con.sql(sql, params=parameters or {}).to_arrow_table()
+    try:
+        return _query(layout, sql, parameters)
+    except duckdb.InvalidInputException:  # a file that looks whole may be unreadable: look closer, and read the others
+        return _query(layout, sql, parameters, StoredFile.is_intact)
 
 
 def query_locked(layout: Layout, sql: str) -> pa.Table:
@@ -122,20 +178,31 @@ def query_locked(layout: Layout, sql: str) -> pa.Table:
     """
     try:
         _check_one_select(sql)
-        with connect(layout, sql) as con:
-            con.execute(f"set allowed_directories = [{_quote(str(layout.root) + '/')}]")
-            con.execute("set enable_external_access = false")
-            con.execute("set lock_configuration = true")
-            return con.sql(sql).to_arrow_table()
-    except duckdb.Error as error:
-        raise StoreError(f"query refused: {str(error).strip()}") from error
+        return query(layout, sql)
+    except (duckdb.Error, pa.ArrowException) as error:
+        raise StoreError(f"query failed: {_first_paragraph(error)}") from error
+
+
+def _query(layout: Layout, sql: str, parameters: Any, check: Check = StoredFile.looks_whole) -> pa.Table:
+    with connect(layout, sql, check) as con:
+        con.execute("set lock_configuration = true")
+        return con.execute(sql, parameters or {}).to_arrow_table()
 
 
 def _check_one_select(sql: str) -> None:
+    try:
+        sql.encode()
+    except UnicodeEncodeError:
+        raise StoreError("query failed: it is not valid Unicode text") from None
     statements = duckdb.extract_statements(sql)
     if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
         kinds = ", ".join(statement.type.name for statement in statements) or "nothing"
         raise StoreError(f"only one SELECT is allowed, not: {kinds}")
+
+
+def _first_paragraph(error: Exception) -> str:
+    """What is wrong, in one line: DuckDB repeats the query below it, or adds a stack trace."""
+    return " ".join(str(error).split("\n\n", 1)[0].split())
 
 
 def _views_needed(sql: str) -> list[str]:
@@ -164,7 +231,7 @@ def _named(sql: str) -> list[str]:
     return [name for name in VIEWS if name in words] + raw or list(VIEWS)
 
 
-def _create_runs(con: duckdb.DuckDBPyConnection, layout: Layout) -> None:
+def _runs_table(layout: Layout) -> pa.Table:
     rows = [
         {
             "run_id": run.run,
@@ -178,81 +245,54 @@ def _create_runs(con: duckdb.DuckDBPyConnection, layout: Layout) -> None:
         }
         for run in list_runs(layout)
     ]
-    con.register("_runs", pa.Table.from_pylist(rows, schema=_RUNS))
-    con.execute("create table runs as from _runs")
+    return pa.Table.from_pylist(rows, schema=_RUNS)
 
 
 def damaged_files(layout: Layout) -> list[tuple[str, str]]:
-    """Path and fault of every committed file that is missing or whose bytes are not those that were committed."""
-    faults = [(str(path), "damaged") for path in _commit_records(layout) if not _is_whole(path)]
-    for path, size, digest in _named_files([path for path in _commit_records(layout) if _is_whole(path)]):
-        file = layout.root / path
-        if not file.exists():
-            faults.append((path, "missing"))
-        elif not _is_whole(file, size) or file_digest(file) != digest:
-            faults.append((path, "damaged"))
-    return faults
+    """Path below the root and fault of every file of the store that is missing or not as it was written."""
+    committed = [file for files in _committed_files(layout).values() for file in files]
+    return [
+        (file.path.relative_to(layout.root).as_posix(), "damaged" if file.path.exists() else "missing")
+        for file in (*_dataset_files(layout), *committed)
+        if not file.is_intact()
+    ]
 
 
-def _committed_files(layout: Layout) -> defaultdict[str, list[Path]]:
-    """Files of all committed steps by table; damaged ones are named in a warning and left out."""
-    files: defaultdict[str, list[Path]] = defaultdict(list)
-    files["steps"] = [path for path in _commit_records(layout) if _kept(path)]
-    for name, size, _ in _named_files(files["steps"]):
-        path = layout.root / name
-        if _kept(path, size):
-            files[Path(name).parts[1]].append(path)
+def _committed_files(layout: Layout) -> defaultdict[str, list[StoredFile]]:
+    """The files of all committed steps by table, as the commit records describe them."""
+    files: defaultdict[str, list[StoredFile]] = defaultdict(list)
+    for path in sorted((layout.history() / "steps").glob("run_id=*/step=*/part-0.parquet")):
+        files["steps"].append(StoredFile(path, STEPS))
+        for table, file in _named_files(layout, path):
+            files[table].append(file)
     return files
 
 
-def _commit_records(layout: Layout) -> list[Path]:
-    return sorted((layout.history() / "steps").glob("run_id=*/step=*/part-0.parquet"))
-
-
-def _named_files(records: list[Path]) -> list[tuple[str, int, str]]:
-    """Path below the root, size and digest of each file that commit records name."""
-    if not records:
-        return []
-    with duckdb.connect() as con:
-        return con.execute(
-            "select file.path, file.bytes, file.sha256 from "
-            f"(select unnest(files) as file from read_parquet({_list(records)}, union_by_name = true))"
-        ).fetchall()
-
-
-def _kept(path: Path, size: int | None = None) -> bool:
-    whole = _is_whole(path, size)
-    if not whole:
-        logger.warning("%s is missing or damaged: its rows are left out", path)
-    return whole
-
-
-def _is_whole(path: Path, size: int | None = None) -> bool:
-    """Whether a file ends like Parquet, at the size that was committed: what a query can afford to check."""
+def _named_files(layout: Layout, record: Path) -> list[tuple[str, StoredFile]]:
+    """Table and description of each file that a commit record names; none if it is damaged."""
     try:
-        with path.open("rb") as file:
-            file.seek(-len(_PARQUET_END), os.SEEK_END)
-            return file.read() == _PARQUET_END and size in (None, file.tell())
-    except OSError:
-        return False
+        found = read_table(record, pa.schema([STEPS.field("files")]))["files"].to_pylist()[0]
+    except StoreError:
+        return []
+    named = [(Path(file["path"]).parts[1], file) for file in found]
+    return [
+        (table, StoredFile(layout.root / file["path"], HISTORY[table], file["bytes"], file["sha256"]))
+        for table, file in named
+        if table in HISTORY
+    ]
 
 
-def _relation(paths: list[Path], schema: pa.Schema) -> str:
-    """SQL of a table's files behind its declared columns; a typed empty relation when there are none."""
-    types = duckdb.from_arrow(schema.empty_table())
-    empty = ", ".join(f'null::{kind} as "{name}"' for name, kind in zip(types.columns, types.types, strict=True))
-    nothing = f"select {empty} where false"
-    if not paths:
-        return nothing
-    return (
-        f"{nothing} union all by name "
-        f"from read_parquet({_list(paths)}, union_by_name = true, hive_partitioning = false)"
-    )
+def _dataset_files(layout: Layout) -> list[StoredFile]:
+    return [StoredFile(layout.dataset(name), PROMPTS) for name in dataset_names(layout)]
 
 
-def _list(paths: list[Path]) -> str:
-    return "[" + ", ".join(_quote(str(path)) for path in paths) + "]"
+def _dataset(files: list[StoredFile], schema: pa.Schema, check: Check) -> dataset.Dataset:
+    paths = [str(file.path) for file in files if _is_kept(file, check)]
+    return dataset.dataset(paths, schema=schema, format=_PARQUET, filesystem=LocalFileSystem())
 
 
-def _quote(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
+def _is_kept(file: StoredFile, check: Check) -> bool:
+    kept = check(file)
+    if not kept:
+        logger.warning("%s is missing or damaged: its rows are left out", file.path)
+    return kept

@@ -5,21 +5,17 @@ whose commit record exists is visible to queries.
 """
 
 import logging
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from storage.errors import MismatchError, StoreError
-from storage.files import file_digest, remove_leftovers, write_once
-from storage.layout import Layout
+from storage.files import file_digest, numbers_in, remove_leftovers, set_aside, write_once
+from storage.layout import PART_FILE, STEP_FOLDER, Layout
 from storage.parquet import build_table, read_table, table_bytes
 from storage.schemas import HISTORY, STEPS
-
-UNREADABLE = ".unreadable"
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +32,7 @@ class History:
 
         Raises:
             MismatchError: a part with other content exists.
+            StoreError: an unreadable part of a committed step exists.
         """
         table = build_table(HISTORY[name], columns, run_id=self.run, step=step, **constants)
         path = self._layout.part(name, self.run, step, round_)
@@ -43,20 +40,25 @@ class History:
         try:
             write_once(path, data)
         except FileExistsError:
-            if path.read_bytes() != data:
-                raise MismatchError(
-                    f"{path} differs from what this process computed for the same step: the store, the config or "
-                    "the libraries changed since; continue under another name with --run NEW --from "
-                    f"{self.run}"
-                ) from None
+            if not self.holds(name, step, round_):
+                write_once(path, data)
+            elif path.read_bytes() != data:
+                self._check_equal(path, self.read(name, step, round_), table)
 
     def read(self, name: str, step: int, round_: int = 0) -> pa.Table:
         """One part."""
         return read_table(self._layout.part(name, self.run, step, round_), HISTORY[name])
 
     def read_rounds(self, name: str, step: int) -> pa.Table:
-        """The parts of all rounds of a step, in order."""
-        return pa.concat_tables([self.read(name, step, round_) for round_ in self.rounds(name, step)])
+        """The parts of all rounds of a step, in order.
+
+        Raises:
+            StoreError: there is none, or one is unreadable.
+        """
+        rounds = self.rounds(name, step)
+        if not rounds:
+            raise StoreError(f"{self._layout.parts(name, self.run, step)} holds no part: restore it")
+        return pa.concat_tables([self.read(name, step, round_) for round_ in rounds])
 
     def holds(self, name: str, step: int, round_: int = 0) -> bool:
         """Whether a part exists; an unreadable one of an open step is set aside, so that it is made again."""
@@ -68,33 +70,38 @@ class History:
         except StoreError as error:
             if self._layout.commit(self.run, step).exists():
                 raise
-            aside = path.with_name(path.name + UNREADABLE)
-            os.replace(path, aside)
-            logger.warning("%s; set aside as %s and made again", error, aside.name)
+            logger.warning("%s; set aside as %s and made again", error, set_aside(path).name)
             return False
         return True
 
     def rounds(self, name: str, step: int) -> list[int]:
         """Rounds of a step that have a part, in order."""
-        folder = self._layout.parts(name, self.run, step)
-        return sorted(int(path.stem.removeprefix("part-")) for path in folder.glob("part-*.parquet"))
+        return numbers_in(self._layout.parts(name, self.run, step), PART_FILE)
 
     def commit(self, step: int, record: Mapping[str, Any]) -> None:
-        """Write the commit record of a step: after this, and not before, the step exists for queries."""
-        files = [self._describe(path) for name in HISTORY if name != "steps" for path in self._parts(name, step)]
+        """Write the commit record of a step: after this, and not before, the step exists for queries.
+
+        Raises:
+            StoreError: a part is unreadable, or the step is committed already.
+        """
+        files = [
+            self._describe(name, step, round_)
+            for name in HISTORY
+            if name != "steps"
+            for round_ in self.rounds(name, step)
+        ]
         columns = {name: [value] for name, value in {**record, "files": files}.items()}
         table = build_table(STEPS, {**columns, "run_id": [self.run], "step": [step]})
         try:
             write_once(self._layout.commit(self.run, step), table_bytes(table))
         except FileExistsError:
-            raise StoreError(
-                f"step {step} of run {self.run} was committed by another process: stop one of them"
-            ) from None
+            message = f"step {step} of run {self.run} was committed by another process: stop one of them"
+            raise StoreError(message) from None
 
     def committed_steps(self) -> list[int]:
         """Steps that have a commit record, ascending."""
-        folder = self._layout.table_of_run("steps", self.run)
-        return sorted(int(path.parent.name.removeprefix("step=")) for path in folder.glob("step=*/part-0.parquet"))
+        steps = numbers_in(self._layout.table_of_run("steps", self.run), STEP_FOLDER)
+        return [step for step in steps if self._layout.commit(self.run, step).exists()]
 
     def last_committed(self) -> int:
         """The newest committed step, -1 when there is none."""
@@ -105,13 +112,21 @@ class History:
         for name in HISTORY:
             remove_leftovers(self._layout.table_of_run(name, self.run))
 
-    def _parts(self, name: str, step: int) -> list[Path]:
-        return [self._layout.part(name, self.run, step, round_) for round_ in self.rounds(name, step)]
+    def _check_equal(self, path: Path, stored: pa.Table, computed: pa.Table) -> None:
+        """Compares rows, not bytes: another release of Arrow may write equal rows as other bytes."""
+        differing = [name for name in computed.column_names if not stored[name].equals(computed[name])]
+        if differing:
+            what = ", ".join(differing) if len(stored) == len(computed) else "its number of rows"
+            raise MismatchError(
+                f"{path} differs in {what} from what this process computed for the same step: the store, the config "
+                f"or the libraries changed since; continue under another name with --run NEW --from {self.run}"
+            )
 
-    def _describe(self, path: Path) -> dict[str, Any]:
+    def _describe(self, name: str, step: int, round_: int) -> dict[str, Any]:
+        path = self._layout.part(name, self.run, step, round_)
         return {
             "path": path.relative_to(self._layout.root).as_posix(),
-            "rows": pq.read_metadata(path).num_rows,
+            "rows": len(self.read(name, step, round_)),
             "bytes": path.stat().st_size,
             "sha256": file_digest(path),
         }

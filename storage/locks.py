@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 
 from storage.errors import RunLockedError, StoreError
-from storage.files import make_folder, write_once, write_over
+from storage.files import make_folder, refusal, write_once, write_over
 from storage.layout import Layout
 from storage.runs import read_run
 
@@ -48,7 +48,9 @@ class Holder:
         if self.host != socket.gethostname():
             return time.time() - self.heartbeat > STALE_SECONDS
         try:
-            return bool(abs(psutil.Process(self.pid).create_time() - self.started) > 1.0)
+            process = psutil.Process(self.pid)
+            is_another = abs(process.create_time() - self.started) > 1.0
+            return bool(is_another or process.status() == psutil.STATUS_ZOMBIE)
         except psutil.NoSuchProcess:
             return True
 
@@ -74,20 +76,25 @@ def check_free(layout: Layout, run: str) -> None:
     Raises:
         RunLockedError: names the holder.
     """
+    _dead_holder(layout, run)
+
+
+def _dead_holder(layout: Layout, run: str) -> Holder | None:
     holder = read_holder(layout, run)
     if holder is not None and not holder.is_dead():
         raise RunLockedError(run, str(holder))
+    return holder
 
 
 def _acquire(layout: Layout, run: str) -> "RunLock":
     process = psutil.Process()
-    with _one_at_a_time(layout.runs()):
-        check_free(layout, run)
-        layout.lock_file(run).unlink(missing_ok=True)
+    with _one_at_a_time(layout.lock_guard()):
+        before = _dead_holder(layout, run)
         known = read_run(layout, run)
-        epoch = known.epoch + 1 if known else 1
+        epoch = 1 + max(before.epoch if before else 0, known.epoch if known else 0)
         holder = Holder(socket.gethostname(), process.pid, process.create_time(), epoch, time.time())
         lock = RunLock(layout.lock_file(run), holder)
+        lock.path.unlink(missing_ok=True)
         try:
             write_once(lock.path, lock.content())
         except FileExistsError:
@@ -103,9 +110,8 @@ def read_holder(layout: Layout, run: str) -> Holder | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError) as error:
-        raise StoreError(
-            f"lock {path} is not readable ({error}): delete it if no process advances run {run}"
-        ) from error
+        message = f"lock {path} is not readable ({error}): delete it if no process advances run {run}"
+        raise StoreError(message) from error
 
 
 class RunLock:
@@ -155,7 +161,8 @@ class RunLock:
     def release(self) -> None:
         """Delete the lock file if it is still ours."""
         if self._is_ours():
-            self.path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # the next process finds its holder dead
+                self.path.unlink()
 
     def _is_ours(self) -> bool:
         try:
@@ -165,12 +172,12 @@ class RunLock:
 
 
 @contextlib.contextmanager
-def _one_at_a_time(folder: Path) -> Iterator[None]:
+def _one_at_a_time(guard: Path) -> Iterator[None]:
     """Between judging a lock stale and replacing it, nobody else may do the same."""
-    make_folder(folder)
-    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
+        make_folder(guard.parent)
+        with guard.open("w") as file:  # open for writing, as NFS wants it for an exclusive lock
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+    except OSError as error:
+        raise StoreError(refusal(guard, error)) from error

@@ -41,9 +41,10 @@ def write_dataset(layout: Layout, name: str, prompts: Sequence[dict[str, Any]]) 
         StoreError: the dataset exists, or two prompts have the same identity.
     """
     ids = [prompt_id(row["messages"]) for row in prompts]
-    if len(set(ids)) < len(ids):
-        twice = next(index for index, value in enumerate(ids) if value in ids[:index])
-        raise StoreError(f"dataset {name}: prompt {twice} is the same as prompt {ids.index(ids[twice])}: remove one")
+    first: dict[str, int] = {}
+    for index, value in enumerate(ids):
+        if first.setdefault(value, index) != index:
+            raise StoreError(f"dataset {name}: prompt {index} is the same as prompt {first[value]}: remove one")
     columns = {
         "position": range(len(prompts)),
         "prompt_id": ids,

@@ -1,6 +1,7 @@
 """Run files: what a run is (config, pins) and where it stands (target, state)."""
 
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any, Literal
 from storage.errors import StoreError
 from storage.files import write_over
 from storage.layout import Layout
+
+logger = logging.getLogger(__name__)
 
 RunState = Literal["running", "finished", "interrupted", "stopped", "failed"]
 """`interrupted`: asked to end early; `stopped`: gave up by its own rule; `failed`: an error ended it."""
@@ -53,8 +56,14 @@ def write_run(layout: Layout, run: Run) -> None:
 
 
 def list_runs(layout: Layout) -> list[Run]:
-    """All runs, oldest first."""
-    return sorted((_read(path) for path in layout.runs().glob("*.json")), key=lambda run: run.created_at)
+    """All runs, oldest first; damaged run files are named in a warning and left out."""
+    runs = []
+    for path in sorted(layout.runs().glob("*.json")):
+        try:
+            runs.append(_read(path))
+        except StoreError as error:
+            logger.warning("%s", error)
+    return sorted(runs, key=lambda run: run.created_at)
 
 
 def _read(path: Path) -> Run:

@@ -20,6 +20,8 @@ def open_store(root: Path, *, create: bool = False) -> Layout:
     """
     layout = Layout(root.absolute())
     path = layout.store_file()
+    if layout.root.exists() and not layout.root.is_dir():
+        raise StoreError(f"{layout.root} is a file: name a folder with --store")
     if not path.exists():
         if not create:
             raise StoreError(f"no store at {layout.root}: run `foreroll train` first, or name one with --store")
@@ -31,12 +33,14 @@ def open_store(root: Path, *, create: bool = False) -> Layout:
 
 
 def _create(layout: Layout) -> None:
-    if layout.root.exists() and not layout.root.is_dir():
-        raise StoreError(f"{layout.root} is a file: name a folder with --store")
-    if layout.root.is_dir() and any(not child.name.startswith(".") for child in layout.root.iterdir()):
+    if _holds_something(layout.root) and not layout.store_file().exists():
         raise StoreError(f"{layout.root} is no store and is not empty: name an empty or new folder with --store")
     with contextlib.suppress(FileExistsError):  # somebody else created it just now
         write_once(layout.store_file(), json.dumps({"format_version": FORMAT_VERSION}).encode() + b"\n")
+
+
+def _holds_something(folder: Path) -> bool:
+    return folder.is_dir() and any(not child.name.startswith(".") for child in folder.iterdir())
 
 
 def _read_version(path: Path) -> int:

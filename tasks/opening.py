@@ -203,6 +203,7 @@ def _base_model(layout: Layout, settings: TrainSettings) -> str:
 def _ensure_datasets(layout: Layout, settings: TrainSettings) -> None:
     for name in (settings.prompts.train, settings.prompts.heldout):
         if not holds_dataset(layout, name):
+            logger.info("making dataset %s", name)
             rows = [
                 {
                     "messages": [("user", problem.text)],

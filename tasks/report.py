@@ -125,7 +125,7 @@ def _quality(groups: Any) -> dict[str, float]:
 
 
 def _format_quality(quality: dict[str, float]) -> str:
-    return ", ".join(f"{name} {value:.3f}" for name, value in quality.items())
+    return ", ".join(f"{name} {value:.3f}" if value == value else f"{name} -" for name, value in quality.items())
 
 
 def _heldout(rows: list[dict[str, Any]]) -> HeldOut | None:

@@ -1,6 +1,7 @@
 """The acquisition rules by name."""
 
 import numpy as np
+from numpy.typing import NDArray
 
 from models.acquisition.base import Candidates, Rule, choose
 from models.acquisition.gps import gps
@@ -40,7 +41,14 @@ def select(
         raise ValueError(f"the forecast of prompt {pool.prompt_ids[rows[wrong.argmax()]]} is not finite")
     candidates = Candidates(
         forecast=forecast,
-        embeddings=None if pool.embeddings is None else pool.embeddings[rows],
+        embeddings=_embeddings_of(pool, rows),
         previous=None if pool.embeddings is None else pool.embeddings[previous],
     )
     return choose(RULES[settings.name], candidates, rows, settings, rng)
+
+
+def _embeddings_of(pool: Pool, rows: Ints) -> NDArray[np.float32] | None:
+    """[N, dim]; the pool's own array where the rows are all of it in order, since a copy may take gigabytes."""
+    if pool.embeddings is None or np.array_equal(rows, np.arange(len(pool))):
+        return pool.embeddings
+    return pool.embeddings[rows]

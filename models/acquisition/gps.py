@@ -23,8 +23,10 @@ _LEAST_UTILITY_SPREAD = 1e-12
 """Forecasts 1e-6 apart. Below it utility is a tie, which diversity breaks and does not overrule."""
 _LEAST_GAIN_SPREAD = 1e-7
 """Rounding of float32 distances. Below it diversity tells no candidates apart."""
-_ROUNDING = 1e-15
-"""Rounding of gains, which are of order 1 at most."""
+_STRAY = 1e-5
+"""More than distances of float32 vectors stray from [0, MAX_DISTANCE], relative to it."""
+_ROUNDING = 1e-14
+"""More than gains, which are of order 1 at most, are off by rounding."""
 
 
 def gps(candidates: Candidates, slots: int, settings: AcquisitionSettings, rng: np.random.Generator) -> Ranking:
@@ -38,8 +40,6 @@ def gps(candidates: Candidates, slots: int, settings: AcquisitionSettings, rng: 
     utility = closeness(candidates.forecast.p_success, settings)
     anchored = _distance_to_previous(candidates.embeddings, candidates.previous)
     lam = diversity_weight(utility, anchored, candidates.embeddings, slots, settings.diversity)
-    if slots == 0:
-        return Ranking(np.empty(0, np.int64), utility, lam * anchored)
     chosen, gains = greedy(utility, anchored, candidates.embeddings, lam, slots)
     diversity = lam * _gain_beside(candidates.embeddings, chosen, anchored)
     diversity[chosen] = gains
@@ -72,23 +72,25 @@ def greedy(
     Turns come in blocks of about sqrt(B). Within one only the candidates that
     it can reach are looked at, so that all N are read once a block, and not
     once a turn: O(N dim sqrt(B)).
+
+    Args:
+        anchored: [N] mean distances to the batch before.
     """
     chosen, gains = np.empty(slots, np.int64), np.empty(slots)
-    apart, taken = np.zeros(len(utility)), np.zeros(len(utility))
-    pair = _pair_weight(slots)
-    block = math.isqrt(slots - 1) + 1
+    apart = np.zeros(len(utility))
+    alone = utility + lam * anchored
+    weight = lam * _pair_weight(slots)
+    block = math.isqrt(max(slots - 1, 0)) + 1
     for start in range(0, slots, block):
         turns = slice(start, min(start + block, slots))
         length = turns.stop - start
-        gain = utility + lam * (pair * apart + anchored) + taken
-        near = reachable(gain, lam * pair * MAX_DISTANCE * (length - 1), length)
-        picks, gains[turns] = _take_turns(
-            utility[near], anchored[near], apart[near], embeddings[near], lam, pair, length
-        )
+        gain = alone + weight * apart
+        near = reachable(gain, weight * MAX_DISTANCE * (length - 1), length)
+        picks, gains[turns] = _take_turns(gain[near], embeddings[near], weight, length)
         chosen[turns] = near[picks]
-        taken[chosen[turns]] = -np.inf
+        alone[chosen[turns]] = -np.inf
         apart += length - _dots(embeddings, embeddings[chosen[turns]].sum(axis=0, dtype=np.float64))
-    return chosen, gains
+    return chosen, gains - utility[chosen]
 
 
 def reachable(gain: Floats, most: float, turns: int) -> Ints:
@@ -97,34 +99,23 @@ def reachable(gain: Floats, most: float, turns: int) -> Ints:
     Gains never fall, and rise by no more than `most` before the last of these
     turns. A candidate that even so stays below the `turns`-th largest gain of
     now always finds an unchosen one ahead of it.
+
+    Args:
+        gain: [N] of now; minus infinity where a candidate is chosen already.
     """
-    if turns >= len(gain):
-        return np.arange(len(gain))
     bar = np.partition(gain, -turns)[-turns]
-    slack = most * 1e-5 + _ROUNDING  # distances of float32 vectors stray this far from [0, 2]
-    return np.flatnonzero(gain + (most + 2.0 * slack) >= bar)
+    slack = 2.0 * (_STRAY * most + _ROUNDING)
+    return np.flatnonzero(gain >= bar - most - slack)
 
 
-def _take_turns(
-    utility: Floats,
-    anchored: Floats,
-    apart: Floats,
-    embeddings: NDArray[np.float32],
-    lam: float,
-    pair: float,
-    turns: int,
-) -> tuple[list[int], list[float]]:
-    """Positions of the largest gain, one after the other, and what diversity added to each."""
-    picks: list[int] = []
-    gains: list[float] = []
-    free = np.zeros(len(utility))
-    for _ in range(turns):
-        diversity = lam * (pair * apart + anchored)
-        best = int(np.argmax(utility + diversity + free))
-        picks.append(best)
-        gains.append(float(diversity[best]))
-        free[best] = -np.inf
-        apart += 1.0 - _dots(embeddings, embeddings[best])
+def _take_turns(gain: Floats, embeddings: NDArray[np.float32], weight: float, turns: int) -> tuple[Ints, Floats]:
+    """Positions of the largest gain, one after the other, and the gain of each at its turn."""
+    picks, gains = np.empty(turns, np.int64), np.empty(turns)
+    for turn in range(turns):
+        best = int(np.argmax(gain))
+        picks[turn], gains[turn] = best, gain[best]
+        gain[best] = -np.inf
+        gain += weight * (1.0 - _dots(embeddings, embeddings[best]))
     return picks, gains
 
 

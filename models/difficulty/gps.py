@@ -16,8 +16,8 @@ from models.difficulty.tokens import TokenForecaster
 from models.records import Forecast, Ints, Observation, Pool
 from models.settings import GpsSettings
 
-CHUNK = 16_384
-"""Prompts decoded at once; bounds memory."""
+CHUNK = 2048
+"""Prompts decoded at once: few enough that a layer's activations stay in the cache."""
 
 
 class Gps:

@@ -27,7 +27,12 @@ class GpsNetwork(nn.Module):
         self.from_prompt = nn.Linear(embedding, width)
         self.from_context = nn.Linear(latent, width, bias=False)
         self.decoder = nn.Sequential(
-            nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1)
+            nn.ReLU(inplace=True),
+            nn.Linear(width, width),
+            nn.ReLU(inplace=True),
+            nn.Linear(width, width),
+            nn.ReLU(inplace=True),
+            nn.Linear(width, 1),
         )
 
     def posterior(self, embeddings_BE: Tensor, rates_B: Tensor) -> tuple[Tensor, Tensor]:

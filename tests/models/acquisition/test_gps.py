@@ -1,5 +1,7 @@
 """The greedy of GPS against a loop that recomputes the whole objective for every candidate at every pick."""
 
+import sys
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -78,6 +80,20 @@ def test_greedy_picks_what_the_whole_objective_says(seed: int, previous: int, sh
     assert ranking.chosen.tolist() == brute_force(candidates, 6, lam)
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_greedy_takes_the_earlier_of_duplicates_and_the_other_by_what_it_still_adds(seed: int) -> None:
+    """Every embedding twice; half of the pairs share the forecast too, and tie."""
+    whole = make_candidates(40, seed)
+    assert whole.embeddings is not None
+    embeddings, p_success = np.repeat(whole.embeddings[:20], 2, axis=0), whole.forecast.p_success.copy()
+    p_success[1::4] = p_success[0::4]
+    order = np.random.default_rng(seed).permutation(40)
+    forecast = Forecast(p_success[order], whole.forecast.p_sd, whole.forecast.expected_tokens)
+    candidates = Candidates(forecast, embeddings[order], whole.previous)
+    lam = weight_of(candidates, 8, 1.0)
+    assert run(candidates, 8, 1.0).chosen.tolist() == brute_force(candidates, 8, lam)
+
+
 def test_diversity_reported_is_the_gain_at_its_turn() -> None:
     candidates = make_candidates(30, 1)
     ranking = run(candidates, 5, 1.0)
@@ -90,28 +106,75 @@ def test_diversity_reported_is_the_gain_at_its_turn() -> None:
     assert ranking.diversity[other] == pytest.approx(lam * gain, rel=1e-4)
 
 
-@pytest.mark.parametrize("seed", range(10))
-@pytest.mark.parametrize(("shared", "relative"), [(0.0, 0.02), (0.5, 0.2), (0.5, 3.0)])
-def test_pruning_changes_no_bit(seed: int, shared: float, relative: float) -> None:
+def every_candidate_at_every_turn(
+    utility: Floats, anchored: Floats, embeddings: Embeddings, lam: float, slots: int
+) -> tuple[list[int], list[float]]:
+    """Greedy without blocks and without leaving anyone out, in float64."""
+    chosen: list[int] = []
+    gains = []
+    apart = np.zeros(len(utility))
+    for _ in range(slots):
+        diversity = lam * (2 / (slots - 1) * apart + anchored)
+        best = int(np.argmax(np.where(np.isin(np.arange(len(utility)), chosen), -np.inf, utility + diversity)))
+        chosen.append(best)
+        gains.append(float(diversity[best]))
+        apart += distances(embeddings, embeddings[best : best + 1])[:, 0]
+    return chosen, gains
+
+
+def make_greedy(seed: int, shared: float, relative: float, slots: int) -> tuple[Floats, Floats, Embeddings, float, int]:
+    """Arguments of `greedy` for 3000 candidates."""
     candidates = make_candidates(3000, seed, shared=shared)
-    assert candidates.embeddings is not None and candidates.previous is not None
+    assert candidates.embeddings is not None
     utility = -((candidates.forecast.p_success - 0.5) ** 2)
     anchored = np.random.default_rng(seed).uniform(0.5, 1.5, 3000)
-    lam = diversity_weight(utility, anchored, candidates.embeddings, 20, relative)
-    kept = reachable(utility, lam * anchored, lam, 20)
-    whole, whole_gains = greedy(utility, anchored, candidates.embeddings, lam, 20)
-    pruned, pruned_gains = greedy(utility[kept], anchored[kept], candidates.embeddings[kept], lam, 20)
-    assert kept[pruned].tolist() == whole.tolist()
+    lam = diversity_weight(utility, anchored, candidates.embeddings, slots, relative)
+    return utility, anchored, candidates.embeddings, lam, slots
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("slots", [2, 20, 37])
+@pytest.mark.parametrize(("shared", "relative"), [(0.0, 0.02), (0.5, 0.2), (0.5, 3.0)])
+def test_blocks_and_pruning_change_no_choice(seed: int, slots: int, shared: float, relative: float) -> None:
+    arguments = make_greedy(seed, shared, relative, slots)
+    chosen, gains = greedy(*arguments)
+    plain, plain_gains = every_candidate_at_every_turn(*arguments)
+    assert chosen.tolist() == plain
+    assert gains == pytest.approx(plain_gains, rel=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("shared", "relative"), [(0.0, 0.02), (0.5, 0.2), (0.5, 3.0)])
+def test_pruning_changes_no_bit(seed: int, shared: float, relative: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = make_greedy(seed, shared, relative, 20)
+    pruned, pruned_gains = greedy(*arguments)
+    monkeypatch.setattr(sys.modules[greedy.__module__], "reachable", lambda gain, most, turns: np.arange(len(gain)))
+    whole, whole_gains = greedy(*arguments)
+    assert pruned.tolist() == whole.tolist()
     assert pruned_gains.tobytes() == whole_gains.tobytes()
 
 
-def test_pruning_leaves_few_of_many() -> None:
+@pytest.mark.parametrize("seed", range(20))
+def test_whoever_is_not_reachable_loses_against_any_rise(seed: int) -> None:
+    """The worst case: the reachable rise by nothing, and all others by all that they may before the last turn."""
+    rng = np.random.default_rng(seed)
+    gain, turns, most = rng.uniform(size=200), int(rng.integers(1, 12)), float(rng.uniform(0.0, 0.3))
+    gain[rng.choice(200, 50, replace=False)] = -np.inf
+    kept = reachable(gain, most, turns)
+    raised = gain + most
+    raised[kept] = gain[kept]
+    for _ in range(turns):
+        best = int(np.argmax(raised))
+        assert best in kept
+        raised[best] = -np.inf
+
+
+def test_few_of_many_are_reachable() -> None:
     candidates = make_candidates(20_000, 0, dim=64)
     assert candidates.embeddings is not None
     utility = -((candidates.forecast.p_success - 0.5) ** 2)
-    anchored = np.zeros(20_000)
-    lam = diversity_weight(utility, anchored, candidates.embeddings, 64, 0.2)
-    assert 64 <= len(reachable(utility, anchored, lam, 64)) < 4000
+    lam = diversity_weight(utility, np.zeros(20_000), candidates.embeddings, 64, 0.2)
+    assert 8 <= len(reachable(utility, lam * 2 / 63 * 2 * 7, 8)) < 400
 
 
 def test_without_diversity_the_nearest_are_taken() -> None:

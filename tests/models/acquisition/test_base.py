@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from models.acquisition import RULES, select
+from models.acquisition.base import smallest
 from models.records import Forecast, Pool, Selection
 from models.settings import AcquisitionSettings
 
@@ -141,3 +142,8 @@ def test_equal_candidates_are_taken_in_order_of_position(name: str) -> None:
         rng=np.random.default_rng(0),
     )
     assert chosen(selection)[:11] == alike[:11].tolist()
+
+
+def test_smallest_keeps_the_order_of_equal_values() -> None:
+    values = np.tile([1.0, 0.0], 500)
+    assert smallest(values, 600).tolist() == [*range(1, 1000, 2), *range(0, 200, 2)]
