@@ -31,16 +31,18 @@ from storage.parquet import read_table
 from storage.prompts import dataset_names
 from storage.runs import list_runs
 from storage.schemas import HISTORY, PROMPTS, STEPS
+from storage.views import JOINED, views_needed
 
 logger = logging.getLogger(__name__)
 
 _PARQUET_END = b"PAR1"
+_PART_PATH = re.compile(r"history/([a-z_]+)/run_id=[^/]+/step=\d+/part-\d+\.parquet")
 
 _PARQUET = dataset.ParquetFileFormat(
-    default_fragment_scan_options=dataset.ParquetFragmentScanOptions(page_checksum_verification=True)
+    default_fragment_scan_options=dataset.ParquetFragmentScanOptions(page_checksum_verification=True, pre_buffer=False)
 )
 
-_SEALED = {
+_SEALED: dict[str, str | bool | int | float | list[str]] = {
     "enable_external_access": False,  # no file, no attached database, no extension
     "temp_directory": "",
     "python_enable_replacements": False,  # no variables of this process
@@ -58,53 +60,6 @@ _RUNS = pa.schema(
         "forked_from": pa.string(),
     }
 )
-
-
-@dataclass(frozen=True)
-class _View:
-    needs: tuple[str, ...]
-    sql: str
-
-
-_VIEWS = {
-    "forecasts": _View(
-        ("raw.forecasts", "raw.acquisitions"),
-        """
-        select f.run_id, f.step, f.prompt_id, f.predictor, f.p_success, f.p_sd, f.expected_tokens,
-               a.utility, a.diversity, a.propensity, a.decision, a.rank, a.round
-        from raw.forecasts f left join (
-            select * from raw.acquisitions
-            qualify row_number() over (partition by run_id, step, prompt_id order by round desc) = 1
-        ) a using (run_id, step, prompt_id)
-        """,
-    ),
-    "rollouts": _View(
-        ("raw.rollouts", "raw.rewards"),
-        """
-        select r.run_id, r.step, r.round, r.prompt_id, r.group_id, r.sample, r.attempt, r.policy_version, r.engine,
-               r.response, r.prompt_tokens, r.response_tokens, r.finish_reason, w.reward, w.success,
-               w.reward_status, w.reward_parts, w.admitted, w.reject_reason, r.sampling
-        from raw.rollouts r left join raw.rewards w using (run_id, step, group_id, sample)
-        """,
-    ),
-    "groups": _View(
-        ("rollouts", "forecasts"),
-        """
-        select g.*, g.successes > 0 and g.successes < g.valid as informative,
-               g.successes / nullif(g.valid, 0) as success_rate,
-               f.p_success, f.p_sd, f.expected_tokens, f.propensity, f.decision
-        from (
-            select run_id, step, any_value(round) as round, prompt_id, group_id, count(*) as rollouts,
-                   count(success) as valid, count_if(success)::bigint as successes, avg(reward) as mean_reward,
-                   avg(response_tokens) as mean_tokens, bool_or(admitted) as admitted,
-                   any_value(reject_reason) as reject_reason
-            from rollouts group by run_id, step, prompt_id, group_id
-        ) g left join forecasts f using (run_id, step, prompt_id)
-        """,
-    ),
-    **{name: _View((f"raw.{name}",), f"from raw.{name}") for name in HISTORY if name not in ("forecasts", "rollouts")},
-}
-VIEWS = (*_VIEWS, "prompts", "runs")
 
 
 @dataclass(frozen=True)
@@ -146,13 +101,13 @@ def connect(layout: Layout, sql: str, check: Check = StoredFile.looks_whole) -> 
     con = duckdb.connect(config=_SEALED)
     con.execute("create schema raw")
     committed = None
-    for name in _views_needed(sql):
+    for name in views_needed(sql):
         if name == "runs":
             con.from_arrow(_runs_table(layout)).create_view(name)
         elif name == "prompts":
             con.from_arrow(_dataset(_dataset_files(layout), PROMPTS, check)).create_view(name)
-        elif name in _VIEWS:
-            con.execute(f"create view {name} as {_VIEWS[name].sql}")
+        elif name in JOINED:
+            con.execute(f"create view {name} as {JOINED[name].sql}")
         else:
             committed = _committed_files(layout) if committed is None else committed
             table = name.removeprefix("raw.")
@@ -186,7 +141,7 @@ def query_locked(layout: Layout, sql: str) -> pa.Table:
 def _query(layout: Layout, sql: str, parameters: Any, check: Check = StoredFile.looks_whole) -> pa.Table:
     with connect(layout, sql, check) as con:
         con.execute("set lock_configuration = true")
-        return con.execute(sql, parameters or {}).to_arrow_table()
+        return con.sql(sql, params=parameters or {}).to_arrow_table()
 
 
 def _check_one_select(sql: str) -> None:
@@ -203,32 +158,6 @@ def _check_one_select(sql: str) -> None:
 def _first_paragraph(error: Exception) -> str:
     """What is wrong, in one line: DuckDB repeats the query below it, or adds a stack trace."""
     return " ".join(str(error).split("\n\n", 1)[0].split())
-
-
-def _views_needed(sql: str) -> list[str]:
-    """Views that a query reads, each after those that it needs itself."""
-    ordered: list[str] = []
-
-    def add(name: str) -> None:
-        if name in ordered:
-            return
-        for needed in _VIEWS[name].needs if name in _VIEWS else ():
-            add(needed)
-        ordered.append(name)
-
-    for name in _named(sql):
-        add(name)
-    return ordered
-
-
-def _named(sql: str) -> list[str]:
-    """Views whose names stand in the query's text; all when none does, so that `show tables` lists them.
-
-    DuckDB's own list of a query's tables is no help: it binds columns, and fails before the views exist.
-    """
-    words = set(re.findall(r"[a-z_]+", sql.lower()))
-    raw = [f"raw.{table}" for table in HISTORY if table in words] if "raw" in words else []
-    return [name for name in VIEWS if name in words] + raw or list(VIEWS)
 
 
 def _runs_table(layout: Layout) -> pa.Table:
@@ -274,11 +203,11 @@ def _named_files(layout: Layout, record: Path) -> list[tuple[str, StoredFile]]:
         found = read_table(record, pa.schema([STEPS.field("files")]))["files"].to_pylist()[0]
     except StoreError:
         return []
-    named = [(Path(file["path"]).parts[1], file) for file in found]
+    matches = ((_PART_PATH.fullmatch(file["path"]), file) for file in found)
     return [
-        (table, StoredFile(layout.root / file["path"], HISTORY[table], file["bytes"], file["sha256"]))
-        for table, file in named
-        if table in HISTORY
+        (match[1], StoredFile(layout.root / file["path"], HISTORY[match[1]], file["bytes"], file["sha256"]))
+        for match, file in matches
+        if match and match[1] in HISTORY
     ]
 
 

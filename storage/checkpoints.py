@@ -8,11 +8,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
+from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from storage.errors import StoreError
-from storage.files import new_folder, remove_leftovers
-from storage.layout import Layout
+from storage.files import new_folder, numbers_in, remove_leftovers
+from storage.layout import STEP_FOLDER, Layout
 
 MARKER = "checkpoint.json"
 
@@ -32,9 +33,17 @@ class Checkpoint:
 
 @contextlib.contextmanager
 def write_checkpoint(layout: Layout, checkpoint: Checkpoint) -> Iterator[Path]:
-    """A folder to put `policy/`, `optimizer/` and `predictor/` in; it becomes the checkpoint when the block ends."""
-    with new_folder(layout.checkpoint(checkpoint.run, checkpoint.step)) as folder:
-        yield folder
+    """A folder to put `policy/`, `optimizer/` and `predictor/` in; it becomes the checkpoint when the block ends.
+
+    Raises:
+        StoreError: the file system refuses a write.
+    """
+    path = layout.checkpoint(checkpoint.run, checkpoint.step)
+    with new_folder(path) as folder:
+        try:
+            yield folder
+        except SafetensorError as error:  # how safetensors words a full disk
+            raise StoreError(f"cannot write {path}: {error}; what is stored is intact") from error
         (folder / MARKER).write_text(json.dumps(asdict(checkpoint)) + "\n")
 
 
@@ -52,7 +61,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
 
 def checkpoint_steps(layout: Layout, run: str) -> list[int]:
     """Steps that have a checkpoint, ascending."""
-    return sorted(int(path.name.removeprefix("step=")) for path in layout.checkpoints(run).glob("step=*"))
+    return numbers_in(layout.checkpoints(run), STEP_FOLDER)
 
 
 def remove_checkpoint_leftovers(layout: Layout, run: str) -> None:
@@ -77,6 +86,15 @@ def save_arrays(folder: Path, arrays: dict[str, np.ndarray]) -> None:
 
 
 def load_arrays(folder: Path) -> dict[str, np.ndarray]:
-    """Named arrays as `save_arrays` wrote them."""
-    loaded: dict[str, np.ndarray] = load_file(folder / "arrays.safetensors")
+    """Named arrays as `save_arrays` wrote them.
+
+    Raises:
+        StoreError: they are missing or damaged.
+    """
+    try:
+        loaded: dict[str, np.ndarray] = load_file(folder / "arrays.safetensors")
+    except (OSError, SafetensorError) as error:
+        raise StoreError(
+            f"checkpoint {folder.parent} is damaged ({error}): delete it, and the one before is used"
+        ) from error
     return loaded

@@ -3,7 +3,6 @@
 import contextlib
 import fcntl
 import json
-import os
 import socket
 import threading
 import time

@@ -45,7 +45,9 @@ def read_table(path: Path, schema: pa.Schema) -> pa.Table:
     """
     try:
         with pq.ParquetFile(pa.BufferReader(path.read_bytes()), page_checksum_verification=True) as file:
-            table = file.read(columns=schema.names)
+            table = file.read(
+                columns=schema.names, use_threads=False
+            )  # parts are small: threads cost more than they give
         for column in schema:
             if column.name not in table.column_names:
                 table = table.append_column(column, pa.nulls(len(table), column.type))

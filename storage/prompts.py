@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import json
+import logging
 import unicodedata
 from collections.abc import Sequence
 from typing import Any
@@ -10,10 +11,12 @@ from typing import Any
 import pyarrow as pa
 
 from storage.errors import StoreError
-from storage.files import file_digest, write_once
+from storage.files import file_digest, set_aside, write_once
 from storage.layout import Layout
 from storage.parquet import build_table, read_table, table_bytes
 from storage.schemas import EMBEDDINGS, PROMPTS
+
+logger = logging.getLogger(__name__)
 
 Message = tuple[str, str]
 
@@ -86,9 +89,15 @@ def dataset_digest(layout: Layout, name: str) -> str:
 
 
 def read_embeddings(layout: Layout, encoder: str, dataset: str) -> pa.Table | None:
-    """Cached embeddings of a dataset, in its own order; None when there are none."""
+    """Cached embeddings of a dataset, in its own order; None when there are none that can be read."""
     path = layout.embeddings(encoder, dataset)
-    return read_table(path, EMBEDDINGS) if path.exists() else None
+    if not path.exists():
+        return None
+    try:
+        return read_table(path, EMBEDDINGS)
+    except StoreError as error:
+        logger.warning("%s; set aside as %s and made again", error, set_aside(path).name)
+        return None
 
 
 def write_embeddings(layout: Layout, encoder: str, dataset: str, ids: Sequence[str], embeddings: pa.Array) -> None:

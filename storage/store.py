@@ -19,20 +19,28 @@ def open_store(root: Path, *, create: bool = False) -> Layout:
         StoreError: there is none and `create` is off, or `root` cannot become one.
     """
     layout = Layout(root.absolute())
-    path = layout.store_file()
-    if layout.root.exists() and not layout.root.is_dir():
-        raise StoreError(f"{layout.root} is a file: name a folder with --store")
-    if not path.exists():
-        if not create:
-            raise StoreError(f"no store at {layout.root}: run `foreroll train` first, or name one with --store")
-        _create(layout)
-    found = _read_version(path)
+    try:
+        if create:
+            _create(layout)
+        _check_exists(layout)
+    except PermissionError as error:
+        raise StoreError(f"cannot read {layout.root}: {error.strerror}") from error
+    found = _read_version(layout.store_file())
     if found > FORMAT_VERSION:
-        raise StoreVersionError(path, found, FORMAT_VERSION)
+        raise StoreVersionError(layout.store_file(), found, FORMAT_VERSION)
     return layout
 
 
+def _check_exists(layout: Layout) -> None:
+    if layout.root.exists() and not layout.root.is_dir():
+        raise StoreError(f"{layout.root} is a file: name a folder with --store")
+    if not layout.store_file().exists():
+        raise StoreError(f"no store at {layout.root}: run `foreroll train` first, or name one with --store")
+
+
 def _create(layout: Layout) -> None:
+    if layout.root.is_file() or layout.store_file().exists():
+        return
     if _holds_something(layout.root) and not layout.store_file().exists():
         raise StoreError(f"{layout.root} is no store and is not empty: name an empty or new folder with --store")
     with contextlib.suppress(FileExistsError):  # somebody else created it just now

@@ -13,7 +13,7 @@ from torch import Tensor
 from models.difficulty.base import State, encode_ids, match_ids
 from models.difficulty.gps_network import GpsNetwork, elbo_loss
 from models.difficulty.tokens import TokenForecaster
-from models.records import Forecast, Ints, Observation, Pool
+from models.records import Floats, Forecast, Ints, Observation, Pool
 from models.settings import GpsSettings
 
 CHUNK = 2048
@@ -51,17 +51,17 @@ class Gps:
         spread of the averaged ones.
         """
         mean, std = self._prior()
-        at_mean = self._decode(rows, mean[None])[0]
-        near = np.argsort(np.abs(at_mean - 0.5), kind="stable")[: self._settings.rescored]
         generator = torch.Generator().manual_seed(seed)
-        noise = torch.randn(self._settings.z_samples, len(mean), generator=generator)
-        sampled = self._decode(rows[near], mean + std * noise)
-        p_success, p_sd = at_mean, np.full(len(rows), 0.0)
-        p_success[near] = sampled.mean(axis=0)
-        spread = sampled.std(axis=0)
-        p_sd[:] = spread.mean() if len(near) else 0.0
+        contexts_ML = mean + std * torch.randn(self._settings.z_samples, len(mean), generator=generator)
+        tokens = self._tokens.forecast(rows)
+        if len(rows) <= self._settings.rescored:
+            return Forecast(*_moments(self._decode(rows, contexts_ML)), tokens)
+        p_success = self._decode(rows, mean[None])[0]
+        near = np.argsort(np.abs(p_success - 0.5), kind="stable")[: self._settings.rescored]
+        p_success[near], spread = _moments(self._decode(rows[near], contexts_ML))
+        p_sd = np.full(len(rows), spread.mean())
         p_sd[near] = spread
-        return Forecast(p_success, p_sd, self._tokens.forecast(rows))
+        return Forecast(p_success, p_sd, tokens)
 
     def observe(self, observation: Observation, *, seed: int) -> dict[str, float]:
         """A few Adam steps on the negative ELBO of the new batch; the batch is then the one that forecasts read."""
@@ -121,3 +121,8 @@ class Gps:
             for index, z in enumerate(contexts_ML):
                 found[index, chunk] = torch.sigmoid(self._network.decode(hidden, z)).numpy()
         return found
+
+
+def _moments(sampled_MN: NDArray[np.float64]) -> tuple[Floats, Floats]:
+    """Mean and standard deviation over z, [N] each."""
+    return sampled_MN.mean(axis=0), sampled_MN.std(axis=0)

@@ -22,8 +22,8 @@ class Mopps:
     def __init__(self, settings: MoppsSettings, pool: Pool) -> None:
         self._settings = settings
         self._pool = pool
-        self._alpha = np.full(len(pool), settings.prior_alpha)
-        self._beta = np.full(len(pool), settings.prior_beta)
+        self._alpha = np.full(len(pool), settings.prior_alpha, np.float64)
+        self._beta = np.full(len(pool), settings.prior_beta, np.float64)
         self._tokens = TokenForecaster(pool)
 
     def forecast(self, rows: Ints, *, seed: int) -> Forecast:

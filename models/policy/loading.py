@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import torch
 from huggingface_hub import snapshot_download
+from safetensors import SafetensorError
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -102,7 +103,7 @@ def load_policy(source: str, dtype: DTypeName = "float32") -> Policy:
     disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         model, tokenizer = _load_gguf(path) if path.is_file() else _load_folder(path)
-    except (OSError, ValueError, ImportError, KeyError, RuntimeError) as error:
+    except (OSError, ValueError, ImportError, KeyError, RuntimeError, SafetensorError) as error:
         reason = str(error).strip().split("\n")[0]
         raise ModelError(f"model {source!r} in {path} could not be loaded: {reason}") from error
     for trace in _LOADING_TRACES:
@@ -146,7 +147,12 @@ def _visible_files(folder: Path) -> list[Path]:
 
 def _load_folder(folder: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, use_safetensors=True, **options)
+    loaded: Any = AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, use_safetensors=True, output_loading_info=True, **options
+    )
+    model, found = loaded
+    if found["missing_keys"]:  # transformers would fill them with random numbers
+        raise ValueError(f"no weights for {min(found['missing_keys'])} and {len(found['missing_keys']) - 1} more")
     return model, AutoTokenizer.from_pretrained(folder, **options)
 
 

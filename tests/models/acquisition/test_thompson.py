@@ -44,16 +44,20 @@ def test_the_draws_nearest_to_the_target_are_chosen() -> None:
     assert ranking.utility == pytest.approx(-((draws - 0.6) ** 2))
 
 
-def test_inclusion_is_the_chance_to_beat_the_threshold_that_the_others_set() -> None:
-    """Redrawn by brute force: candidate i's draw is replaced many times, the others keep theirs."""
+@pytest.mark.parametrize("target", [0.5, 0.04, 0.97])
+def test_inclusion_is_the_chance_to_beat_the_threshold_that_the_others_set(target: float) -> None:
+    """Redrawn by brute force: candidate i's draw is replaced many times, the others keep theirs.
+
+    Near the edges target - threshold is below 0, or target + threshold above 1.
+    """
     candidates = make_candidates([0.3, 0.5, 0.55, 0.8, 0.1, 0.45], [0.1, 0.2, 0.05, 0.1, 0.05, 0.3])
-    ranking = thompson(candidates, 2, AcquisitionSettings(), np.random.default_rng(1))
+    ranking = thompson(candidates, 2, AcquisitionSettings(target=target), np.random.default_rng(1))
     assert ranking.inclusion is not None
     alpha, beta = beta_parameters(candidates.forecast)
-    distance = np.abs(np.random.default_rng(1).beta(alpha, beta) - 0.5)
+    distance = np.abs(np.random.default_rng(1).beta(alpha, beta) - target)
     for i in range(6):
         second = np.sort(np.delete(distance, i))[1]
-        redrawn = np.abs(np.random.default_rng(2).beta(alpha[i], beta[i], 100_000) - 0.5)
+        redrawn = np.abs(np.random.default_rng(2).beta(alpha[i], beta[i], 100_000) - target)
         assert ranking.inclusion[i] == pytest.approx((redrawn < second).mean(), abs=0.007)
 
 
@@ -73,6 +77,8 @@ def simulate(candidates: Candidates, settings: AcquisitionSettings, values: Floa
 CASES = {
     "doubtful": make_candidates(np.linspace(0.05, 0.95, 20), 0.15),
     "mixed doubt": make_candidates(np.linspace(0.05, 0.95, 20), np.linspace(0.01, 0.2, 20)),
+    "no doubt": make_candidates(np.linspace(0.05, 0.95, 20), 0.0),
+    "no doubt, all alike": make_candidates(np.full(20, 0.5), 0.0),
     "draws that tie at 0": make_candidates(np.full(20, 0.01), 0.09),
 }
 

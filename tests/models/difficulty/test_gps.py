@@ -1,11 +1,11 @@
 """The GPS predictor: what it forecasts, that it learns, and that its state is all there is."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from safetensors.numpy import load, save
 from scipy.stats import spearmanr
 
 from models.difficulty import build_predictor
@@ -13,6 +13,7 @@ from models.difficulty.base import Predictor
 from models.difficulty.gps import Gps
 from models.records import Floats, Forecast, Ints, Observation, Pool
 from models.settings import GpsSettings, MoppsSettings
+from storage.checkpoints import load_arrays, save_arrays
 
 DIM = 16
 
@@ -106,13 +107,14 @@ def test_the_global_generator_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize("observed", [0, 1, 3])
-def test_saved_loaded_and_continued_equals_uninterrupted_bit_for_bit(observed: int) -> None:
+def test_saved_loaded_and_continued_equals_uninterrupted_bit_for_bit(observed: int, tmp_path: Path) -> None:
     whole = make_gps()
     for step in range(observed):
         whole.observe(make_observation(step), seed=step)
     restored = make_gps(seed=9)
     restored.observe(make_observation(77), seed=77)  # what it knew before is gone
-    restored.load_state_dict(load(save(whole.state_dict())))
+    save_arrays(tmp_path / "predictor", whole.state_dict())
+    restored.load_state_dict(load_arrays(tmp_path / "predictor"))
     for step in range(observed, observed + 2):
         parts = [predictor.observe(make_observation(step), seed=step) for predictor in (whole, restored)]
         assert parts[0] == parts[1]

@@ -99,6 +99,30 @@ def test_kl_agrees_with_the_mean_log_ratio_of_samples() -> None:
     assert float(kl) == pytest.approx(float(ratios.mean()), abs=4 * standard_error)
 
 
+def test_loss_averages_to_the_elbo_that_sampling_estimates() -> None:
+    """-ELBO / B = E_q[log q(z) - log p(z) - sum_i log p(s_i | z)] / B, every density taken at the samples."""
+    network = make_network()
+    before, now = make_batch(0), make_batch(1)
+    embeddings, successes, valid = (torch.from_numpy(array) for array in now)
+    with torch.no_grad():
+        posterior = network.posterior(embeddings, successes / valid)
+        prior = network.prior(torch.from_numpy(before[0]), torch.from_numpy(before[1] / before[2]))
+        hidden = network.first_layer(embeddings)
+        generator = torch.Generator().manual_seed(0)
+        losses, sampled = [], []
+        for noise in torch.randn(1000, L, generator=generator, dtype=torch.float64):
+            z = posterior[0] + posterior[1] * noise
+            logits = network.decode(hidden, z)
+            losses.append(float(sum(elbo_loss(logits, successes, valid, posterior, prior))))
+            likelihood = torch.distributions.Binomial(valid, logits=logits, validate_args=False).log_prob(successes)
+            constant = torch.lgamma(valid + 1) - torch.lgamma(successes + 1) - torch.lgamma(valid - successes + 1)
+            ratio = (Normal(*posterior).log_prob(z) - Normal(*prior).log_prob(z)).sum()
+            sampled.append(float(ratio - (likelihood - constant).sum()) / B)
+    gaps = np.array(losses) - np.array(sampled)
+    assert gaps.mean() == pytest.approx(0.0, abs=4 * gaps.std() / len(gaps) ** 0.5)
+    assert np.mean(losses) == pytest.approx(np.mean(sampled), rel=0.02)
+
+
 def test_order_of_a_batch_does_not_matter_to_the_encoder() -> None:
     network = make_network()
     embeddings, successes, valid = (torch.from_numpy(array) for array in make_batch(0))

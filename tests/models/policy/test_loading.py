@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from models.errors import ModelError
@@ -101,6 +101,19 @@ def test_a_broken_config_is_one_clear_line(tmp_path: Path):
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(ModelError, match="could not be loaded"):
         load_policy(str(tmp_path))
+
+
+def test_damaged_or_missing_weights_are_one_clear_line(tiny: Policy, tmp_path: Path):
+    save_policy(tiny, tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    del weights["model.norm.weight"]
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ModelError, match=r"no weights for model\.norm\.weight"):
+        load_policy(str(tmp_path))
+    (tmp_path / "model.safetensors").write_bytes(b"x" * 100)
+    with pytest.raises(ModelError, match="could not be loaded") as caught:
+        load_policy(str(tmp_path))
+    assert "\n" not in str(caught.value)
 
 
 def test_code_in_a_model_folder_is_never_run(tmp_path: Path):
