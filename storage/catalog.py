@@ -25,8 +25,8 @@ from pyarrow import dataset
 from pyarrow.fs import LocalFileSystem
 
 from storage.errors import StoreError
-from storage.files import file_digest
-from storage.layout import Layout
+from storage.files import file_digest, numbers_in
+from storage.layout import STEP_FOLDER, Layout
 from storage.parquet import read_table
 from storage.prompts import dataset_names
 from storage.runs import list_runs
@@ -99,6 +99,7 @@ Check = Callable[[StoredFile], bool]
 def connect(layout: Layout, sql: str, check: Check = StoredFile.looks_whole) -> duckdb.DuckDBPyConnection:
     """An in-memory connection with every view that `sql` names; files that fail the check are left out."""
     con = duckdb.connect(config=_SEALED)
+    con.execute("set timezone = 'UTC'")
     con.execute("create schema raw")
     committed = None
     for name in views_needed(sql):
@@ -190,11 +191,17 @@ def damaged_files(layout: Layout) -> list[tuple[str, str]]:
 def _committed_files(layout: Layout) -> defaultdict[str, list[StoredFile]]:
     """The files of all committed steps by table, as the commit records describe them."""
     files: defaultdict[str, list[StoredFile]] = defaultdict(list)
-    for path in sorted((layout.history() / "steps").glob("run_id=*/step=*/part-0.parquet")):
+    for path in _commit_records(layout):
         files["steps"].append(StoredFile(path, STEPS))
         for table, file in _named_files(layout, path):
             files[table].append(file)
     return files
+
+
+def _commit_records(layout: Layout) -> list[Path]:
+    runs = sorted((layout.history() / "steps").glob("run_id=*"))
+    paths = [run / f"step={step:08d}" / "part-0.parquet" for run in runs for step in numbers_in(run, STEP_FOLDER)]
+    return [path for path in paths if path.exists()]
 
 
 def _named_files(layout: Layout, record: Path) -> list[tuple[str, StoredFile]]:

@@ -43,7 +43,7 @@ JOINED = {
                f.p_success, f.p_sd, f.expected_tokens, f.propensity, f.decision
         from (
             select run_id, step, any_value(round) as round, prompt_id, group_id, count(*) as rollouts,
-                   count(success) as valid, count_if(success)::bigint as successes, avg(reward) as mean_reward,
+                   count(success) as valid, count(*) filter (success) as successes, avg(reward) as mean_reward,
                    avg(response_tokens) as mean_tokens, bool_or(admitted) as admitted,
                    any_value(reject_reason) as reject_reason
             from rollouts group by run_id, step, prompt_id, group_id

@@ -24,6 +24,7 @@ from models.policy.templates import prompt_token_ids
 from models.policy.update import PolicyTrainer
 from models.problems import BUILTIN
 from models.records import Pool, Prompt
+from models.rewards import VERIFIERS
 from models.seeding import derive_seed
 from models.settings import TrainSettings
 from storage.checkpoints import checkpoint_steps, load_arrays, read_checkpoint, remove_checkpoint_leftovers
@@ -147,6 +148,8 @@ def _build(layout: Layout, plan: RunPlan, record: Run, lock: RunLock) -> Workben
         str(checkpoint / "policy" if checkpoint else _base_model(layout, settings)), settings.policy.dtype
     )
     train = _tokenise(layout, settings, settings.prompts.train, policy)
+    heldout = _tokenise(layout, settings, settings.prompts.heldout, policy)
+    _warn_of_overlap(train, heldout)
     pool = Pool(tuple(prompt.prompt_id for prompt in train.prompts), _embeddings(layout, settings, train))
     bench = Workbench(
         run=plan.run,
@@ -156,7 +159,7 @@ def _build(layout: Layout, plan: RunPlan, record: Run, lock: RunLock) -> Workben
         lock=lock,
         pool=pool,
         train=train,
-        heldout=_tokenise(layout, settings, settings.prompts.heldout, policy),
+        heldout=heldout,
         policy=policy,
         trainer=PolicyTrainer(policy, settings.update, temperature=settings.sampling.temperature),
         engine=build_engine(policy, settings.engine, settings.sampling),
@@ -220,6 +223,12 @@ def _ensure_datasets(layout: Layout, settings: TrainSettings) -> None:
 
 def _tokenise(layout: Layout, settings: TrainSettings, dataset: str, policy: Policy) -> TokenisedPrompts:
     prompts = [_prompt(row) for row in read_dataset(layout, dataset).to_pylist()]
+    for prompt in prompts:
+        if prompt.reward not in VERIFIERS:
+            known = ", ".join(VERIFIERS)
+            raise ModelError(
+                f"dataset {dataset}: prompt {prompt.prompt_id} wants reward {prompt.reward!r}; there are {known}"
+            )
     token_ids = [prompt_token_ids(prompt, settings.prompts.template, policy.tokenizer) for prompt in prompts]
     room = policy.context - settings.sampling.max_tokens if policy.context else None
     for prompt, ids in zip(prompts, token_ids, strict=True):
@@ -229,6 +238,15 @@ def _tokenise(layout: Layout, settings: TrainSettings, dataset: str, policy: Pol
                 f"{policy.context} leaves room for {room}: lower sampling.max_tokens or drop the prompt"
             )
     return TokenisedPrompts(dataset, prompts, token_ids)
+
+
+def _warn_of_overlap(train: TokenisedPrompts, heldout: TokenisedPrompts) -> None:
+    shared = {prompt.prompt_id for prompt in train.prompts} & {prompt.prompt_id for prompt in heldout.prompts}
+    if shared:
+        logger.warning(
+            "%d prompts of %s are also in %s: held-out success will look too good",
+            len(shared), heldout.dataset, train.dataset,
+        )  # fmt: skip
 
 
 def _prompt(row: dict[str, Any]) -> Prompt:

@@ -4,10 +4,36 @@ import os
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from models.problems.countdown import make_problems
+from storage.prompts import write_dataset
+from storage.store import open_store
+
 STEPS = 6
+
+
+POOL, HELDOUT = "small-pool", "small-heldout"
+
+
+def make_store(store: Path) -> Path:
+    """A store with a pool of 200 problems and 20 held-out ones: quicker to make than the built-in datasets."""
+    layout = open_store(store, create=True)
+    for name, size, split in ((POOL, 200, "pool"), (HELDOUT, 20, "heldout")):
+        write_dataset(layout, name, _rows(size, split))
+    return store
+
+
+@cache
+def _rows(size: int, split: str) -> list[dict[str, Any]]:
+    problems = make_problems(size, split=split, min_numbers=3, max_numbers=4, seed=7)
+    constants = {"system": "", "instruction": "", "tags": "{}"}
+    return [
+        {"messages": [("user", problem.text)], "answer": problem.answer, "reward": problem.reward, **constants}
+        for problem in problems
+    ]
 
 
 def small_config(store: Path, run: str = "small", **changes: Any) -> dict[str, Any]:
@@ -17,6 +43,7 @@ def small_config(store: Path, run: str = "small", **changes: Any) -> dict[str, A
         "run": run,
         "steps": STEPS,
         "threads": 1,
+        "prompts": {"train": POOL, "heldout": HELDOUT},
         "sampling": {"group_size": 4, "max_tokens": 16},
         "update": {"lr": 1e-4, "minibatches": 2, "token_budget": 256},
         "predictor": {"name": "gps", "width": 16, "latent": 4, "z_samples": 4, "gradient_steps": 2},

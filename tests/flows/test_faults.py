@@ -15,7 +15,7 @@ import pytest
 
 from storage.files import file_digest
 from storage.schemas import HISTORY
-from tests.flows.small_run import KillPoint, small_config, train_small, train_until_killed
+from tests.flows.small_run import KillPoint, make_store, small_config, train_small, train_until_killed
 
 FORKS = multiprocessing.get_context("forkserver")
 
@@ -56,7 +56,7 @@ KILL_POINTS = [
 def runs(tmp_path_factory: pytest.TempPathFactory, prefect_server: str) -> tuple[Path, Path]:
     """Stores of the uninterrupted and of the killed run."""
     FORKS.set_forkserver_preload(["flows.train", "scipy.stats", "tests.flows.small_run"])
-    whole, killed = (tmp_path_factory.mktemp(name) / "store" for name in ("whole", "killed"))
+    whole, killed = (make_store(tmp_path_factory.mktemp(name) / "store") for name in ("whole", "killed"))
     assert _run(train_small, prefect_server, small_config(whole)) == 0
     for point in KILL_POINTS:
         code = _run(train_until_killed, prefect_server, small_config(killed), point)

@@ -110,7 +110,6 @@ def write_steps(root: str, run: str, steps: str) -> None:
 
 def fork_writers(root: str, run: str, steps: str) -> None:
     """At each line on stdin: fork a process that does `write_steps`, print its pid, and at its end its exit code."""
-    import storage.history
     import tests.storage.small_history  # noqa: F401
 
     print("ready")
