@@ -13,7 +13,6 @@ import json
 import logging
 import os
 import re
-from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,8 +100,9 @@ def connect(layout: Layout, sql: str, check: Check = StoredFile.looks_whole) -> 
     con = duckdb.connect(config=_SEALED)
     con.execute("set timezone = 'UTC'")
     con.execute("create schema raw")
-    committed = None
-    for name in views_needed(sql):
+    views = views_needed(sql)
+    committed = _committed_files(layout, [name.removeprefix("raw.") for name in views if name.startswith("raw.")])
+    for name in views:
         if name == "runs":
             con.from_arrow(_runs_table(layout)).create_view(name)
         elif name == "prompts":
@@ -110,7 +110,6 @@ def connect(layout: Layout, sql: str, check: Check = StoredFile.looks_whole) -> 
         elif name in JOINED:
             con.execute(f"create view {name} as {JOINED[name].sql}")
         else:
-            committed = _committed_files(layout) if committed is None else committed
             table = name.removeprefix("raw.")
             con.execute("set schema = 'raw'")
             con.from_arrow(_dataset(committed[table], HISTORY[table], check)).create_view(table)
@@ -153,7 +152,8 @@ def _check_one_select(sql: str) -> None:
     statements = duckdb.extract_statements(sql)
     if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
         kinds = ", ".join(statement.type.name for statement in statements) or "nothing"
-        raise StoreError(f"only one SELECT is allowed, not: {kinds}")
+        hint = " (a PIVOT must name its values: ON column IN (...))" if kinds == "MULTI" else ""
+        raise StoreError(f"only one SELECT is allowed, not: {kinds}{hint}")
 
 
 def _first_paragraph(error: Exception) -> str:
@@ -180,7 +180,7 @@ def _runs_table(layout: Layout) -> pa.Table:
 
 def damaged_files(layout: Layout) -> list[tuple[str, str]]:
     """Path below the root and fault of every file of the store that is missing or not as it was written."""
-    committed = [file for files in _committed_files(layout).values() for file in files]
+    committed = [file for files in _committed_files(layout, list(HISTORY)).values() for file in files]
     return [
         (file.path.relative_to(layout.root).as_posix(), "damaged" if file.path.exists() else "missing")
         for file in (*_dataset_files(layout), *committed)
@@ -188,13 +188,15 @@ def damaged_files(layout: Layout) -> list[tuple[str, str]]:
     ]
 
 
-def _committed_files(layout: Layout) -> defaultdict[str, list[StoredFile]]:
-    """The files of all committed steps by table, as the commit records describe them."""
-    files: defaultdict[str, list[StoredFile]] = defaultdict(list)
-    for path in _commit_records(layout):
-        files["steps"].append(StoredFile(path, STEPS))
-        for table, file in _named_files(layout, path):
+def _committed_files(layout: Layout, tables: list[str]) -> dict[str, list[StoredFile]]:
+    """The files of all committed steps for each of the tables, as the commit records describe them."""
+    files: dict[str, list[StoredFile]] = {table: [] for table in tables}
+    records = _commit_records(layout) if tables else []
+    for path in records if set(tables) != {"steps"} else []:
+        for table, file in _named_files(layout, path, tables):
             files[table].append(file)
+    if "steps" in files:
+        files["steps"] = [StoredFile(path, STEPS) for path in records]
     return files
 
 
@@ -204,17 +206,18 @@ def _commit_records(layout: Layout) -> list[Path]:
     return [path for path in paths if path.exists()]
 
 
-def _named_files(layout: Layout, record: Path) -> list[tuple[str, StoredFile]]:
-    """Table and description of each file that a commit record names; none if it is damaged."""
+def _named_files(layout: Layout, record: Path, tables: list[str]) -> list[tuple[str, StoredFile]]:
+    """Table and description of each file of the tables that a commit record names; none if it is damaged."""
     try:
         found = read_table(record, pa.schema([STEPS.field("files")]))["files"].to_pylist()[0]
-    except StoreError:
+    except StoreError as error:
+        logger.warning("%s: the step is left out", error)
         return []
     matches = ((_PART_PATH.fullmatch(file["path"]), file) for file in found)
     return [
         (match[1], StoredFile(layout.root / file["path"], HISTORY[match[1]], file["bytes"], file["sha256"]))
         for match, file in matches
-        if match and match[1] in HISTORY
+        if match and match[1] in tables
     ]
 
 

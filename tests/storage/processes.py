@@ -5,6 +5,7 @@ Heavy imports live inside the functions, so that a process which needs none of t
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -15,8 +16,12 @@ from storage.files import new_folder, write_once, write_over
 
 ROOT = Path(__file__).parents[2]
 
-WITHOUT_OVERRIDE = ["setpriv", "--bounding-set=-dac_override", "--inh-caps=-dac_override"]
+IS_ROOT = os.geteuid() == 0
+WITHOUT_OVERRIDE = ["setpriv", "--bounding-set=-dac_override", "--inh-caps=-dac_override"] if IS_ROOT else []
 """Takes from root the right to write where the permissions forbid it."""
+
+CAN_BE_REFUSED = not IS_ROOT or shutil.which("setpriv") is not None
+"""Whether a process can be started that permissions hold for."""
 
 
 def start(name: str, *arguments: object, before: Sequence[str] = ()) -> "subprocess.Popen[str]":

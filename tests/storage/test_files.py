@@ -3,7 +3,6 @@
 import hashlib
 import random
 import re
-import shutil
 import signal
 import subprocess
 import threading
@@ -25,9 +24,9 @@ from storage.files import (
     write_once,
     write_over,
 )
-from tests.storage.processes import WITHOUT_OVERRIDE, hear, output, say, start
+from tests.storage.processes import CAN_BE_REFUSED, WITHOUT_OVERRIDE, hear, output, say, start
 
-needs_setpriv = pytest.mark.skipif(shutil.which("setpriv") is None, reason="needs setpriv to give up root's rights")
+needs_setpriv = pytest.mark.skipif(not CAN_BE_REFUSED, reason="needs setpriv to give up root's rights")
 
 
 def files_below(folder: Path) -> list[Path]:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import socket
 import subprocess
 import time
@@ -17,7 +16,7 @@ from storage.errors import RunLockedError, StoreError
 from storage.layout import Layout
 from storage.locks import STALE_SECONDS, check_free, hold_run, read_holder
 from storage.runs import write_run
-from tests.storage.processes import WITHOUT_OVERRIDE, hear, output, say, start
+from tests.storage.processes import CAN_BE_REFUSED, WITHOUT_OVERRIDE, hear, output, say, start
 from tests.storage.small_history import make_run
 
 
@@ -205,7 +204,7 @@ def test_of_two_processes_that_race_for_a_free_or_stale_lock_exactly_one_wins(la
     assert list(layout.runs().glob("*.lock")) == []
 
 
-@pytest.mark.skipif(shutil.which("setpriv") is None, reason="needs setpriv to give up root's rights")
+@pytest.mark.skipif(not CAN_BE_REFUSED, reason="needs setpriv to give up root's rights")
 def test_a_read_only_store_is_one_clear_line(layout: Layout) -> None:
     layout.runs().mkdir(mode=0o555)
     assert output(start("hold_read_only", layout.root, before=WITHOUT_OVERRIDE)) == [

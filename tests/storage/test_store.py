@@ -1,15 +1,14 @@
 """Opening and creating a store."""
 
-import shutil
 from pathlib import Path
 
 import pytest
 
 from storage.errors import StoreError, StoreVersionError
 from storage.store import FORMAT_VERSION, open_store
-from tests.storage.processes import WITHOUT_OVERRIDE, hear, output, say, start
+from tests.storage.processes import CAN_BE_REFUSED, WITHOUT_OVERRIDE, hear, output, say, start
 
-needs_setpriv = pytest.mark.skipif(shutil.which("setpriv") is None, reason="needs setpriv to give up root's rights")
+needs_setpriv = pytest.mark.skipif(not CAN_BE_REFUSED, reason="needs setpriv to give up root's rights")
 
 
 def refusal_of(root: Path, *, create: bool = False) -> str:

@@ -124,6 +124,26 @@ def test_rows_are_the_pools_and_positions_the_candidates() -> None:
     assert selection.rows is rows and len(selection.decision) == 30
 
 
+def test_embeddings_are_those_of_the_rows() -> None:
+    """A choice among some rows of a pool is the choice among all rows of the pool of those."""
+    whole, rows = make_pool(50), np.random.default_rng(2).permutation(50)[:30]
+    assert whole.embeddings is not None
+    part = Pool(tuple(map(str, rows)), whole.embeddings[rows])
+    selections = [
+        select(
+            make_forecast(30),
+            places,
+            pool=pool,
+            previous=places[:2],
+            settings=AcquisitionSettings(batch_size=12, diversity=3.0),
+            rng=np.random.default_rng(0),
+        )
+        for pool, places in ((whole, rows), (part, np.arange(30)))
+    ]
+    assert selections[0].decision == selections[1].decision
+    assert selections[0].diversity.tobytes() == selections[1].diversity.tobytes()
+
+
 @pytest.mark.parametrize("name", ["gps", "nearest"])
 def test_equal_candidates_are_taken_in_order_of_position(name: str) -> None:
     """Thirty duplicates of the best candidate, scattered among 103; a sort or matrix product could shuffle them."""

@@ -80,3 +80,8 @@ def test_calibration_error_cancels_within_a_bin_only() -> None:
     rates, rollouts = np.array([0.2, 0.6]), np.full(2, 4.0)
     assert expected_calibration_error(np.array([0.42, 0.42]), rates, rollouts) == pytest.approx(0.02)
     assert expected_calibration_error(np.array([0.38, 0.42]), rates, rollouts) == pytest.approx(0.18)
+
+
+def test_certain_success_falls_into_the_last_bin() -> None:
+    rates, rollouts = np.array([1.0, 0.95]), np.full(2, 20.0)
+    assert expected_calibration_error(np.array([0.95, 1.0]), rates, rollouts) == pytest.approx(0.0, abs=1e-12)

@@ -35,9 +35,9 @@ def test_visited_prompts_decay_towards_the_prior_and_count_and_others_keep_their
 
 def test_priors_written_as_whole_numbers_are_not_truncated_later() -> None:
     predictor = build_predictor(MoppsSettings(prior_alpha=3, prior_beta=1), make_pool(), seed=0)
-    observe(predictor, [0], [0], [1])
-    observe(predictor, [0], [1], [1])  # alpha 0.5 * 3 + 0.5 * 3 + 1 = 4, beta 0.5 * 2 + 0.5 * 1 = 1.5
-    assert predictor.forecast(np.array([0]), seed=0).p_success == pytest.approx([4 / 5.5])
+    observe(predictor, [0], [1], [2])  # alpha 4, beta 2
+    observe(predictor, [0], [1], [1])  # alpha 0.5 * 4 + 0.5 * 3 + 1 = 4.5, beta 0.5 * 2 + 0.5 * 1 = 1.5
+    assert predictor.forecast(np.array([0]), seed=0).p_success == pytest.approx([4.5 / 6])
 
 
 def test_one_rollout_is_counted_as_one() -> None:
