@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+from flows.config import ConfigError
+
 
 def apply_defaults() -> None:
     """Set them; call before Prefect and torch are imported.
@@ -11,6 +13,9 @@ def apply_defaults() -> None:
     the database of an older one beyond what that can read. Idle OpenMP threads
     sleep instead of spinning, because Prefect's server needs a core too: on two
     cores spinning makes single operations take seconds.
+
+    Raises:
+        ConfigError: Prefect's home cannot be created.
     """
     data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
     defaults = {
@@ -23,3 +28,10 @@ def apply_defaults() -> None:
     }
     for name, value in defaults.items():
         os.environ.setdefault(name, value)
+    home = Path(os.environ["PREFECT_HOME"]).expanduser()
+    try:
+        home.mkdir(parents=True, exist_ok=True)  # Prefect itself makes the last folder only
+    except OSError as error:
+        raise ConfigError(
+            f"cannot create {home} ({error.strerror}): set PREFECT_HOME to a folder of your own"
+        ) from None

@@ -14,6 +14,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from flows.cli import main
+from flows.config import ConfigError
+from flows.environment import apply_defaults
 from storage.files import file_digest
 
 ROOT = Path(__file__).parents[2]
@@ -60,6 +62,17 @@ def test_train_refuses_bad_input_and_changes_nothing(store: Path, words: list[st
     before = snapshot(store)
     assert_refused(foreroll("train", "--store", store, *words), message)
     assert snapshot(store) == before
+
+
+def test_a_prefect_home_is_made_with_its_parents_or_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PREFECT_HOME", raising=False)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "not" / "there"))
+    apply_defaults()
+    assert (tmp_path / "not" / "there" / "foreroll" / "prefect").is_dir()
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "file" / "home"))
+    with pytest.raises(ConfigError, match="Not a directory.: set PREFECT_HOME to a folder of your own"):
+        apply_defaults()
 
 
 def test_bad_input_does_not_even_create_a_store(tmp_path: Path) -> None:
