@@ -1,6 +1,5 @@
 """Opens a run: takes its lock, and brings policy, engine and predictor to where the history stands."""
 
-import json
 import logging
 import signal
 from collections.abc import Iterator
@@ -8,37 +7,29 @@ from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import torch
-from numpy.typing import NDArray
 
 from models.difficulty import build_predictor
-from models.embeddings import WordllamaEncoder
 from models.engines import build_engine
-from models.errors import ModelError
-from models.policy.loading import SMOLLM2, Policy, convert_smollm2, load_policy
-from models.policy.templates import prompt_token_ids
+from models.policy.loading import SMOLLM2, convert_smollm2, load_policy
 from models.policy.update import PolicyTrainer
-from models.problems import BUILTIN
-from models.records import Pool, Prompt
-from models.rewards import VERIFIERS
+from models.records import Pool
 from models.seeding import derive_seed
 from models.settings import TrainSettings
 from storage.checkpoints import checkpoint_steps, load_arrays, read_checkpoint, remove_checkpoint_leftovers
+from storage.errors import StoreError
 from storage.files import new_folder
 from storage.history import History
 from storage.layout import Layout
 from storage.locks import RunLock, hold_run
-from storage.prompts import holds_dataset, read_dataset, read_embeddings, write_dataset, write_embeddings
 from storage.runs import Run, RunState, read_run, write_run
 from storage.store import open_store
 from tasks.commit import save_checkpoint
 from tasks.plan import RunPlan
+from tasks.prompts import ensure_datasets, read_or_make_embeddings, tokenise, warn_of_overlap
 from tasks.runs import check_plan, continue_run, create_run
-from tasks.workbench import TokenisedPrompts, Workbench, on_the_bench
+from tasks.workbench import Workbench, on_the_bench
 
 logger = logging.getLogger(__name__)
 
@@ -85,7 +76,7 @@ def open_workbench(plan: RunPlan) -> Iterator[tuple[Workbench, int]]:
     layout = open_store(plan.store, create=True)
     with hold_run(layout, plan.run) as lock:
         check_plan(plan)
-        _ensure_datasets(layout, plan.settings)
+        ensure_datasets(layout, plan.settings)
         record = _open_record(layout, plan, lock)
         torch.set_num_threads(record.pins["threads"])
         bench = _build(layout, plan, record, lock)
@@ -147,10 +138,10 @@ def _build(layout: Layout, plan: RunPlan, record: Run, lock: RunLock) -> Workben
     policy = load_policy(
         str(checkpoint / "policy" if checkpoint else _base_model(layout, settings)), settings.policy.dtype
     )
-    train = _tokenise(layout, settings, settings.prompts.train, policy)
-    heldout = _tokenise(layout, settings, settings.prompts.heldout, policy)
-    _warn_of_overlap(train, heldout)
-    pool = Pool(tuple(prompt.prompt_id for prompt in train.prompts), _embeddings(layout, settings, train))
+    train = tokenise(layout, settings, settings.prompts.train, policy)
+    heldout = tokenise(layout, settings, settings.prompts.heldout, policy)
+    warn_of_overlap(train, heldout)
+    pool = Pool(tuple(prompt.prompt_id for prompt in train.prompts), read_or_make_embeddings(layout, settings, train))
     bench = Workbench(
         run=plan.run,
         settings=settings,
@@ -198,80 +189,10 @@ def _base_model(layout: Layout, settings: TrainSettings) -> str:
         return settings.policy.model
     folder = layout.models() / SMOLLM2
     if not folder.exists():
-        with new_folder(folder) as temporary:
-            convert_smollm2(temporary)
+        try:
+            with new_folder(folder) as temporary:
+                convert_smollm2(temporary)
+        except StoreError:
+            if not folder.exists():  # else another process unpacked it meanwhile
+                raise
     return str(folder)
-
-
-def _ensure_datasets(layout: Layout, settings: TrainSettings) -> None:
-    for name in (settings.prompts.train, settings.prompts.heldout):
-        if not holds_dataset(layout, name):
-            logger.info("making dataset %s", name)
-            rows = [
-                {
-                    "messages": [("user", problem.text)],
-                    "answer": problem.answer,
-                    "reward": problem.reward,
-                    "system": "",
-                    "instruction": problem.instruction,
-                    "tags": json.dumps(dict(problem.tags)),
-                }
-                for problem in BUILTIN[name]()
-            ]
-            write_dataset(layout, name, rows)
-
-
-def _tokenise(layout: Layout, settings: TrainSettings, dataset: str, policy: Policy) -> TokenisedPrompts:
-    prompts = [_prompt(row) for row in read_dataset(layout, dataset).to_pylist()]
-    for prompt in prompts:
-        if prompt.reward not in VERIFIERS:
-            known = ", ".join(VERIFIERS)
-            raise ModelError(
-                f"dataset {dataset}: prompt {prompt.prompt_id} wants reward {prompt.reward!r}; there are {known}"
-            )
-    token_ids = [prompt_token_ids(prompt, settings.prompts.template, policy.tokenizer) for prompt in prompts]
-    room = policy.context - settings.sampling.max_tokens if policy.context else None
-    for prompt, ids in zip(prompts, token_ids, strict=True):
-        if room is not None and len(ids) > room:
-            raise ModelError(
-                f"dataset {dataset}: prompt {prompt.prompt_id} has {len(ids)} tokens, and the model's context of "
-                f"{policy.context} leaves room for {room}: lower sampling.max_tokens or drop the prompt"
-            )
-    return TokenisedPrompts(dataset, prompts, token_ids)
-
-
-def _warn_of_overlap(train: TokenisedPrompts, heldout: TokenisedPrompts) -> None:
-    shared = {prompt.prompt_id for prompt in train.prompts} & {prompt.prompt_id for prompt in heldout.prompts}
-    if shared:
-        logger.warning(
-            "%d prompts of %s are also in %s: held-out success will look too good",
-            len(shared), heldout.dataset, train.dataset,
-        )  # fmt: skip
-
-
-def _prompt(row: dict[str, Any]) -> Prompt:
-    return Prompt(
-        prompt_id=row["prompt_id"],
-        messages=tuple((message["role"], message["content"]) for message in row["messages"]),
-        answer=row["answer"],
-        reward=row["reward"],
-        system=row["system"],
-        instruction=row["instruction"],
-    )
-
-
-def _embeddings(layout: Layout, settings: TrainSettings, train: TokenisedPrompts) -> NDArray[np.float32] | None:
-    """[pool, dim] embeddings of the pool's texts, from the store's cache; None when no method reads them."""
-    if "gps" not in (settings.predictor.name, settings.acquisition.name):
-        return None
-    encoder = WordllamaEncoder()
-    cached = read_embeddings(layout, encoder.name, train.dataset)
-    if cached is None:
-        found = encoder.encode([prompt.text for prompt in train.prompts])
-        ids = [prompt.prompt_id for prompt in train.prompts]
-        rows = pa.FixedSizeListArray.from_arrays(found.ravel(), found.shape[1])
-        write_embeddings(layout, encoder.name, train.dataset, ids, rows)
-        cached = read_embeddings(layout, encoder.name, train.dataset)
-    assert cached is not None
-    flat = cached["embedding"].combine_chunks().flatten().to_numpy()
-    return np.array(flat, dtype=np.float32).reshape(len(train.prompts), -1)  # Arrow's own memory is read-only

@@ -71,7 +71,7 @@ def test_a_prefect_home_is_made_with_its_parents_or_refused(tmp_path: Path, monk
     assert (tmp_path / "not" / "there" / "foreroll" / "prefect").is_dir()
     (tmp_path / "file").touch()
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "file" / "home"))
-    with pytest.raises(ConfigError, match="Not a directory.: set PREFECT_HOME to a folder of your own"):
+    with pytest.raises(ConfigError, match=r"Not a directory\): set PREFECT_HOME to a folder of your own"):
         apply_defaults()
 
 
