@@ -1,5 +1,6 @@
 """The summary of a run, read from its history."""
 
+import shlex
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,16 +91,15 @@ def report_lines(report: RunReport) -> list[str]:
             f"  explored only   {_format_quality(report.explored)}",
             f"time in tasks     {totals['seconds']:.0f} s",
         ]
-    return [
-        *lines,
-        f"history           {report.store}/history",
-        "try",
-        *(f"  {line}" for line in example_commands(report)),
-    ]
+    return [*lines, f"history           {report.store}/history"]
 
 
-def example_commands(report: RunReport) -> list[str]:
-    """Three SQL lines that show what the history holds."""
+def example_commands(report: RunReport, program: str = "foreroll") -> list[str]:
+    """Three SQL lines that show what the history holds, ready to paste.
+
+    Args:
+        program: how the command is called.
+    """
     run = report.run
     queries = [
         f"select step, avg(success::int) as success from rollouts where run_id = '{run}' group by step order by step",
@@ -108,12 +108,12 @@ def example_commands(report: RunReport) -> list[str]:
         "select round(p_success, 1) as forecast, count(*) as groups, avg(success_rate) as observed "
         f"from groups where run_id = '{run}' group by 1 order by 1",
     ]
-    return [f'foreroll sql --store {report.store} "{text}"' for text in queries]
+    return [f'{program} sql --store {shlex.quote(report.store)} "{text}"' for text in queries]
 
 
 def report_markdown(report: RunReport) -> str:
     """The report as a Prefect artifact shows it."""
-    return "```\n" + "\n".join(report_lines(report)) + "\n```\n"
+    return "\n".join(["```", *report_lines(report), "", *example_commands(report), "```", ""])
 
 
 def _quality(groups: Any) -> dict[str, float]:

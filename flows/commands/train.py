@@ -1,5 +1,7 @@
 """`foreroll train`."""
 
+import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -60,7 +62,7 @@ def resolve_config(from_file: dict[str, Any], given: dict[str, Any]) -> TrainCon
 def _train(config: TrainConfig) -> int:
     from flows.train import train
     from tasks.opening import RunInterrupted, RunStopped
-    from tasks.report import build_report, report_lines
+    from tasks.report import build_report, example_commands, report_lines
 
     click.echo(f"run {config.run} in {config.store}: {config.policy.model}, {config.predictor.name} forecasts, "
                f"{config.acquisition.name} acquires", err=True)  # fmt: skip
@@ -72,6 +74,11 @@ def _train(config: TrainConfig) -> int:
     except RunInterrupted as error:
         click.echo(f"foreroll: {error}; run the same command again to go on", err=True)
         return 128 + error.number
-    for line in report_lines(build_report(Layout(config.store.absolute()), config.run)):
-        click.echo(line)
+    report = build_report(Layout(config.store.absolute()), config.run)
+    click.echo("\n".join([*report_lines(report), "", "try", *example_commands(report, _program())]))
     return 0
+
+
+def _program() -> str:
+    """How to call this program again: by its name where the shell finds it, else by its path."""
+    return "foreroll" if shutil.which("foreroll") else sys.argv[0]

@@ -1,5 +1,6 @@
 """The training flow, for real: Prefect, policy, Parquet and DuckDB."""
 
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from storage.errors import MismatchError, StoreError
 from storage.layout import Layout
 from storage.runs import read_run
 from tasks.opening import RunStopped
-from tasks.report import build_report, report_lines
+from tasks.report import build_report, example_commands, report_lines
 from tasks.runs import check_plan
 from tests.flows.small_run import STEPS, make_store, small_config
 
@@ -147,7 +148,8 @@ def test_checkpoints_open_with_transformers_and_old_ones_are_pruned(store: Path)
 
 
 def test_the_report_tells_the_run(store: Path) -> None:
-    lines = "\n".join(report_lines(build_report(Layout(store), "small")))
+    report = build_report(Layout(store), "small")
+    lines = "\n".join(report_lines(report))
     for part in (
         "small: 6 steps",
         "held-out success",
@@ -158,7 +160,10 @@ def test_the_report_tells_the_run(store: Path) -> None:
         "history",
     ):
         assert part in lines
-    assert lines.count("foreroll sql") == 3
+    for command in example_commands(report):
+        program, *words = shlex.split(command)
+        assert program == "foreroll"
+        assert CliRunner().invoke(main, words).exit_code == 0
 
 
 def test_prefect_shows_tasks_by_step_and_both_artifacts(store: Path) -> None:
