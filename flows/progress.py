@@ -28,6 +28,8 @@ class Progress:
     def advance(self, step: int, record: dict[str, Any]) -> None:
         """Show a committed step."""
         done, total = step - self._first, self._target - self._first
+        if done == 0:
+            return
         self._bar.set_postfix_str(_describe(record), refresh=False)
         self._bar.update()
         if not sys.stderr.isatty() and _is_due(done, total, LINES):

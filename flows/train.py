@@ -33,6 +33,7 @@ def train(config: TrainConfig) -> None:
             stop.check()
             replay_step(bench.run, step)
             save_due_checkpoint(bench)
+        bench.seconds.clear()
         with show_progress(bench.run, max(committed, 0), target) as progress:
             for step in range(committed + 1, target + 1):
                 stop.check()

@@ -46,8 +46,8 @@ class SamplingSettings:
 
     __pydantic_config__ = _STRICT
 
-    group_size: Annotated[int, Ge(1)] = 8
-    """Rollouts for each prompt (k)."""
+    group_size: Annotated[int, Ge(2)] = 8
+    """Rollouts for each prompt (k); a group of one has no advantage to learn from."""
     temperature: Annotated[float, Gt(0.0)] = 1.0
     """Sampling temperature."""
     top_p: Annotated[float, Gt(0.0), Le(1.0)] = 1.0
@@ -200,7 +200,7 @@ class TrainSettings:
     """All that decides what a run computes."""
 
     seed: int = 0
-    threads: int = 2
+    threads: int = 0
     prompts: PromptSettings = field(default_factory=PromptSettings)
     policy: PolicySettings = field(default_factory=PolicySettings)
     sampling: SamplingSettings = field(default_factory=SamplingSettings)

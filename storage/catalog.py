@@ -95,13 +95,20 @@ class StoredFile:
 Check = Callable[[StoredFile], bool]
 
 
-def connect(layout: Layout, sql: str, check: Check = StoredFile.looks_whole) -> duckdb.DuckDBPyConnection:
-    """An in-memory connection with every view that `sql` names; files that fail the check are left out."""
+def connect(
+    layout: Layout, sql: str, check: Check = StoredFile.looks_whole, run: str | None = None
+) -> duckdb.DuckDBPyConnection:
+    """An in-memory connection with every view that `sql` names; files that fail the check are left out.
+
+    Args:
+        run: the one run whose steps the views show; None shows all.
+    """
     con = duckdb.connect(config=_SEALED)
     con.execute("set timezone = 'UTC'")
     con.execute("create schema raw")
     views = views_needed(sql)
-    committed = _committed_files(layout, [name.removeprefix("raw.") for name in views if name.startswith("raw.")])
+    tables = [name.removeprefix("raw.") for name in views if name.startswith("raw.")]
+    committed = _committed_files(layout, tables, run)
     for name in views:
         if name == "runs":
             con.from_arrow(_runs_table(layout)).create_view(name)
@@ -117,12 +124,12 @@ def connect(layout: Layout, sql: str, check: Check = StoredFile.looks_whole) -> 
     return con
 
 
-def query(layout: Layout, sql: str, parameters: dict[str, Any] | None = None) -> pa.Table:
-    """Run our own query over the views."""
+def query(layout: Layout, sql: str, parameters: dict[str, Any] | None = None, run: str | None = None) -> pa.Table:
+    """Run our own query over the views, of one run where one is named."""
     try:
-        return _query(layout, sql, parameters)
+        return _query(layout, sql, parameters, run)
     except duckdb.InvalidInputException:  # a file that looks whole may be unreadable: look closer, and read the others
-        return _query(layout, sql, parameters, StoredFile.is_intact)
+        return _query(layout, sql, parameters, run, StoredFile.is_intact)
 
 
 def query_locked(layout: Layout, sql: str) -> pa.Table:
@@ -138,8 +145,10 @@ def query_locked(layout: Layout, sql: str) -> pa.Table:
         raise StoreError(f"query failed: {_first_paragraph(error)}") from error
 
 
-def _query(layout: Layout, sql: str, parameters: Any, check: Check = StoredFile.looks_whole) -> pa.Table:
-    with connect(layout, sql, check) as con:
+def _query(
+    layout: Layout, sql: str, parameters: Any, run: str | None, check: Check = StoredFile.looks_whole
+) -> pa.Table:
+    with connect(layout, sql, check, run) as con:
         con.execute("set lock_configuration = true")
         return con.sql(sql, params=parameters or {}).to_arrow_table()
 
@@ -188,10 +197,10 @@ def damaged_files(layout: Layout) -> list[tuple[str, str]]:
     ]
 
 
-def _committed_files(layout: Layout, tables: list[str]) -> dict[str, list[StoredFile]]:
+def _committed_files(layout: Layout, tables: list[str], run: str | None = None) -> dict[str, list[StoredFile]]:
     """The files of all committed steps for each of the tables, as the commit records describe them."""
     files: dict[str, list[StoredFile]] = {table: [] for table in tables}
-    records = _commit_records(layout) if tables else []
+    records = _commit_records(layout, run) if tables else []
     for path in records if set(tables) != {"steps"} else []:
         for table, file in _named_files(layout, path, tables):
             files[table].append(file)
@@ -200,8 +209,8 @@ def _committed_files(layout: Layout, tables: list[str]) -> dict[str, list[Stored
     return files
 
 
-def _commit_records(layout: Layout) -> list[Path]:
-    runs = sorted((layout.history() / "steps").glob("run_id=*"))
+def _commit_records(layout: Layout, run: str | None) -> list[Path]:
+    runs = [layout.table_of_run("steps", run)] if run else sorted((layout.history() / "steps").glob("run_id=*"))
     paths = [run / f"step={step:08d}" / "part-0.parquet" for run in runs for step in numbers_in(run, STEP_FOLDER)]
     return [path for path in paths if path.exists()]
 

@@ -133,7 +133,7 @@ class RunLock:
         Raises:
             StoreError: the lock file is gone or names another holder.
         """
-        if not self._is_ours():
+        if not self.is_ours():
             raise StoreError(f"the lock {self.path} was taken away from this process: nothing more is written")
 
     @contextlib.contextmanager
@@ -143,7 +143,7 @@ class RunLock:
 
         def beat() -> None:
             while not done.wait(HEARTBEAT_SECONDS):
-                if not self._is_ours():
+                if not self.is_ours():
                     return
                 self.holder = replace(self.holder, heartbeat=time.time())
                 with contextlib.suppress(StoreError):  # a full disk must not end the run: its own writes will say so
@@ -159,11 +159,12 @@ class RunLock:
 
     def release(self) -> None:
         """Delete the lock file if it is still ours."""
-        if self._is_ours():
+        if self.is_ours():
             with contextlib.suppress(OSError):  # the next process finds its holder dead
                 self.path.unlink()
 
-    def _is_ours(self) -> bool:
+    def is_ours(self) -> bool:
+        """Whether the lock file still names this process."""
         try:
             return Holder(**json.loads(self.path.read_text())).is_same_process(self.holder)
         except (OSError, ValueError, TypeError):

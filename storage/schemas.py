@@ -62,6 +62,7 @@ TOKENS = _schema(
     ("prompt_token_ids", pa.list_(pa.int32())),
     ("token_ids", pa.list_(pa.int32())),
     ("logprobs", pa.list_(pa.float32())),
+    ("finish_reason", pa.string()),
 )
 
 ROLLOUTS = _schema(
@@ -149,6 +150,7 @@ STEPS = _schema(
     ("update_predictor_seconds", pa.float64()),
     ("evaluate_seconds", pa.float64()),
     ("files", pa.list_(_FILE)),
+    ("versions", pa.string()),
 )
 
 HISTORY = {

@@ -51,10 +51,10 @@ def group_id(run: str, step: int, prompt_id: str) -> str:
     return hashlib.sha256(f"{run}\x1f{step}\x1f{prompt_id}".encode()).hexdigest()[:32]
 
 
-def remaining_candidates(bench: Workbench, step: int) -> int:
-    """Candidates of a step that no round has chosen."""
+def remaining_candidates(bench: Workbench, step: int, rounds: range) -> int:
+    """Candidates of a step that none of the rounds has chosen."""
     considered = len(bench.history.read("forecasts", step))
-    return considered - len(chosen_rows(bench, step))
+    return considered - len(chosen_rows(bench, step, rounds))
 
 
 def _where(forecast: Forecast, mask: np.ndarray) -> Forecast:

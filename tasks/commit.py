@@ -1,23 +1,19 @@
 """The end of a step: its commit record, and its checkpoint where one is due."""
 
+import json
 from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow.compute as pc
 
 from models.policy.loading import save_policy
-from storage.catalog import query
 from storage.checkpoints import Checkpoint, checkpoint_steps, prune_checkpoints, save_arrays, write_checkpoint
 from tasks.score import read_outcomes
 from tasks.stage import stage
+from tasks.versions import library_versions
 from tasks.workbench import Workbench, workbench
 
 TIMED = ("predict", "acquire", "generate", "score", "update_policy", "update_predictor", "evaluate")
-
-_BEST = """
-select step from evaluations where run_id = $run and list_contains($steps, step)
-group by step order by sum(successes) / sum(samples) desc, step limit 1
-"""
 
 
 @stage
@@ -30,6 +26,7 @@ def commit_step(run: str, step: int) -> None:
         "epoch": bench.lock.epoch,
         "committed_at": datetime.now(UTC),
         "policy_version": bench.policy_version,
+        "versions": json.dumps(library_versions()),
         **_counts(bench, step),
         **seconds,
     }
@@ -87,6 +84,12 @@ def _counts(bench: Workbench, step: int) -> dict[str, Any]:
 
 
 def _best_step(bench: Workbench) -> int | None:
+    """The checkpointed step of the best held-out success, the earliest of equals; None where none was evaluated."""
     steps = checkpoint_steps(bench.layout, bench.run)
-    found = query(bench.layout, _BEST, {"run": bench.run, "steps": steps}).to_pylist()
-    return found[0]["step"] if found else None
+    evaluated = [step for step in steps if bench.history.holds("evaluations", step)]
+    return max(evaluated, key=lambda step: _heldout_success(bench, step), default=None)
+
+
+def _heldout_success(bench: Workbench, step: int) -> float:
+    table = bench.history.read("evaluations", step)
+    return float(pc.sum(table["successes"]).as_py() / pc.sum(table["samples"]).as_py())

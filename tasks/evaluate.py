@@ -24,7 +24,7 @@ def evaluate_policy(run: str, step: int) -> None:
         columns = {
             "prompt_id": [heldout.prompts[row].prompt_id for row in rows],
             "successes": [
-                sum(_succeeds(bench, row, decode(bench, one)) for one in group)
+                sum(_succeeds(bench, row, decode(bench, one.token_ids)) for one in group)
                 for row, group in zip(rows, groups, strict=True)
             ],
             "tokens": [sum(len(one.token_ids) for one in group) for group in groups],

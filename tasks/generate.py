@@ -2,9 +2,8 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from models.records import Generation, Request
+from models.records import Request
 from tasks.acquire import chosen_rows, group_id
 from tasks.stage import stage
 from tasks.workbench import TokenisedPrompts, Workbench, workbench
@@ -12,16 +11,19 @@ from tasks.workbench import TokenisedPrompts, Workbench, workbench
 
 @stage
 def generate_rollouts(run: str, step: int, round_: int = 0) -> None:
-    """Write `tokens`, then `rollouts`, of the round: k rollouts for each prompt that it acquired."""
+    """Write `tokens`, then `rollouts`, of the round: k rollouts for each prompt that it acquired.
+
+    `rollouts` is made from the stored tokens, so that nothing is sampled twice.
+    """
     bench = workbench(run)
     with bench.timed("generate"):
         if bench.history.holds("rollouts", step, round_) and bench.history.holds("tokens", step, round_):
             return
         rows = [int(row) for row in chosen_rows(bench, step, range(round_, round_ + 1))]
         requests = [make_request(bench, bench.train, row, step, bench.settings.sampling.group_size) for row in rows]
-        rollouts = _flatten(bench, step, rows, requests, bench.engine.generate(requests))
-        _write_tokens(bench, step, round_, rollouts)
-        _write_rollouts(bench, step, round_, rollouts)
+        if not bench.history.holds("tokens", step, round_):
+            _write_tokens(bench, step, round_, rows, requests)
+        _write_rollouts(bench, step, round_, rows, requests)
 
 
 def make_request(bench: Workbench, prompts: TokenisedPrompts, row: int, step: int, samples: int) -> Request:
@@ -31,54 +33,44 @@ def make_request(bench: Workbench, prompts: TokenisedPrompts, row: int, step: in
     return Request(prompt_token_ids=prompts.token_ids[row], seeds=seeds)
 
 
-def decode(bench: Workbench, generation: Generation) -> str:
+def decode(bench: Workbench, token_ids: Sequence[int]) -> str:
     """The response's text, special tokens left out."""
-    text = bench.policy.tokenizer.decode(list(generation.token_ids), skip_special_tokens=True)
+    text = bench.policy.tokenizer.decode(list(token_ids), skip_special_tokens=True)
     assert isinstance(text, str)
     return text
 
 
-@dataclass(frozen=True)
-class _Rollout:
-    prompt_id: str
-    group_id: str
-    sample: int
-    request: Request
-    generation: Generation
-
-
-def _flatten(
-    bench: Workbench, step: int, rows: Sequence[int], requests: Sequence[Request], groups: list[list[Generation]]
-) -> list[_Rollout]:
-    rollouts = []
-    for row, request, group in zip(rows, requests, groups, strict=True):
-        prompt_id = bench.pool.prompt_ids[row]
-        group_key = group_id(bench.run, step, prompt_id)
-        rollouts += [_Rollout(prompt_id, group_key, sample, request, one) for sample, one in enumerate(group)]
-    return rollouts
-
-
-def _write_tokens(bench: Workbench, step: int, round_: int, rollouts: Sequence[_Rollout]) -> None:
+def _write_tokens(bench: Workbench, step: int, round_: int, rows: Sequence[int], requests: Sequence[Request]) -> None:
+    groups = bench.engine.generate(requests)
+    flat = [
+        (group_id(bench.run, step, bench.pool.prompt_ids[row]), sample, request, one)
+        for row, request, group in zip(rows, requests, groups, strict=True)
+        for sample, one in enumerate(group)
+    ]
     columns = {
-        "group_id": [one.group_id for one in rollouts],
-        "sample": [one.sample for one in rollouts],
-        "prompt_token_ids": [one.request.prompt_token_ids for one in rollouts],
-        "token_ids": [one.generation.token_ids for one in rollouts],
-        "logprobs": [one.generation.logprobs for one in rollouts],
+        "group_id": [group for group, _, _, _ in flat],
+        "sample": [sample for _, sample, _, _ in flat],
+        "prompt_token_ids": [request.prompt_token_ids for _, _, request, _ in flat],
+        "token_ids": [one.token_ids for _, _, _, one in flat],
+        "logprobs": [one.logprobs for _, _, _, one in flat],
+        "finish_reason": [one.finish_reason for _, _, _, one in flat],
     }
     bench.history.write("tokens", step, columns, round_, round=round_)
 
 
-def _write_rollouts(bench: Workbench, step: int, round_: int, rollouts: Sequence[_Rollout]) -> None:
+def _write_rollouts(bench: Workbench, step: int, round_: int, rows: Sequence[int], requests: Sequence[Request]) -> None:
+    tokens = bench.history.read("tokens", step, round_)
+    prompt_of = {group_id(bench.run, step, bench.pool.prompt_ids[row]): bench.pool.prompt_ids[row] for row in rows}
+    responses = tokens["token_ids"].to_pylist()
     columns = {
-        "prompt_id": [one.prompt_id for one in rollouts],
-        "group_id": [one.group_id for one in rollouts],
-        "sample": [one.sample for one in rollouts],
-        "response": [decode(bench, one.generation) for one in rollouts],
-        "prompt_tokens": [len(one.request.prompt_token_ids) for one in rollouts],
-        "response_tokens": [len(one.generation.token_ids) for one in rollouts],
-        "finish_reason": [one.generation.finish_reason for one in rollouts],
-        "sampling": [_sampling(bench, one.request.seeds[one.sample]) for one in rollouts],
+        "prompt_id": [prompt_of[group] for group in tokens["group_id"].to_pylist()],
+        "group_id": tokens["group_id"],
+        "sample": tokens["sample"],
+        "response": [decode(bench, response) for response in responses],
+        "prompt_tokens": [len(prompt) for prompt in tokens["prompt_token_ids"].to_pylist()],
+        "response_tokens": [len(response) for response in responses],
+        "finish_reason": tokens["finish_reason"],
+        "sampling": [_sampling(bench, seed) for request in requests for seed in request.seeds],
     }
     constants = {
         "round": round_,

@@ -5,7 +5,6 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 
 import torch
@@ -29,6 +28,7 @@ from tasks.commit import save_checkpoint
 from tasks.plan import RunPlan
 from tasks.prompts import ensure_datasets, read_or_make_embeddings, tokenise, warn_of_overlap
 from tasks.runs import check_plan, continue_run, create_run
+from tasks.versions import library_versions
 from tasks.workbench import Workbench, on_the_bench
 
 logger = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ def open_workbench(plan: RunPlan) -> Iterator[tuple[Workbench, int]]:
         record = _open_record(layout, plan, lock)
         torch.set_num_threads(record.pins["threads"])
         bench = _build(layout, plan, record, lock)
-        with on_the_bench(bench), _state_kept(layout, record), _checkpointed(bench):
+        with on_the_bench(bench), _state_kept(layout, record, lock), _checkpointed(bench):
             yield bench, record.target
 
 
@@ -88,17 +88,19 @@ def _open_record(layout: Layout, plan: RunPlan, lock: RunLock) -> Run:
     known = read_run(layout, plan.run)
     if known is None:
         return create_run(layout, plan, lock.epoch)
-    for library, pinned in known.pins["libraries"].items():
-        if version(library) != pinned:
+    for library, installed in library_versions().items():
+        pinned = known.pins["libraries"][library]
+        if installed != pinned:
             logger.warning(
                 "run %s began with %s %s and goes on with %s: results may differ in the last digits",
-                plan.run, library, pinned, version(library),
+                plan.run, library, pinned, installed,
             )  # fmt: skip
     return continue_run(layout, plan, known, lock.epoch)
 
 
 @contextmanager
-def _state_kept(layout: Layout, record: Run) -> Iterator[None]:
+def _state_kept(layout: Layout, record: Run, lock: RunLock) -> Iterator[None]:
+    """Say in the run file how the block ended, unless the run is another process's by then."""
     write_run(layout, record)
     state: RunState = "finished"
     message = ""
@@ -114,7 +116,8 @@ def _state_kept(layout: Layout, record: Run) -> Iterator[None]:
         state, message = "failed", f"{type(error).__name__}: {error}".splitlines()[0]
         raise
     finally:
-        write_run(layout, replace(record, state=state, message=message))
+        if lock.is_ours():
+            write_run(layout, replace(record, state=state, message=message))
 
 
 @contextmanager

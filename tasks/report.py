@@ -5,28 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from models.difficulty.metrics import forecast_quality
-from storage.catalog import query
+from models.records import Floats
 from storage.layout import Layout
-
-_TOTALS = """
-select max(step) as steps, sum(groups)::bigint as groups, sum(informative_groups)::bigint as informative_groups,
-       sum(rollouts)::bigint as rollouts, sum(successes)::bigint as successes,
-       sum(prompt_tokens)::bigint as prompt_tokens, sum(response_tokens)::bigint as response_tokens,
-       sum(predict_seconds + acquire_seconds + generate_seconds + score_seconds + update_policy_seconds
-           + update_predictor_seconds + evaluate_seconds) as seconds
-from steps where run_id = $run
-"""
-_GROUPS = """
-select p_success, successes, valid, decision from groups
-where run_id = $run and valid > 0 order by step, round, group_id
-"""
-_EVALUATIONS = """
-select prompt_id, any_value(samples) as samples, max(step) as last,
-       min_by(successes, step) as before, max_by(successes, step) as after
-from evaluations where run_id = $run group by prompt_id order by prompt_id
-"""
+from storage.queries import heldout_ends, judged_groups, run_totals
 
 
 @dataclass(frozen=True)
@@ -49,25 +34,25 @@ class RunReport:
     run: str
     store: str
     totals: dict[str, Any]
-    """Sums over the committed steps; all None before step 1."""
+    """Sums over the committed steps; all None before step 0."""
     quality: dict[str, float]
-    """Forecast quality over all groups, each judged before it was learned from."""
-    explored: dict[str, float]
-    """The same over the uniform exploration slice alone, which no selection biases."""
+    """Forecast quality over the groups that were rolled out, each judged before it was learned from."""
+    unbiased: dict[str, float]
+    """The same weighted by 1 / propensity over first rounds, which estimates it over all candidates."""
     heldout: HeldOut | None
 
 
 def build_report(layout: Layout, run: str) -> RunReport:
     """Read the history of a run."""
-    groups = query(layout, _GROUPS, {"run": run})
-    explored = groups.filter(np.array(groups["decision"].to_pylist()) == "explored")
+    groups = judged_groups(layout, run)
+    first_rounds = groups.filter(pc.equal(groups["round"], 0))
     return RunReport(
         run=run,
         store=str(layout.root),
-        totals=query(layout, _TOTALS, {"run": run}).to_pylist()[0],
+        totals=run_totals(layout, run),
         quality=_quality(groups),
-        explored=_quality(explored),
-        heldout=_heldout(query(layout, _EVALUATIONS, {"run": run}).to_pylist()),
+        unbiased=_quality(first_rounds, 1.0 / first_rounds["propensity"].to_numpy()),
+        heldout=_heldout(heldout_ends(layout, run)),
     )
 
 
@@ -88,7 +73,7 @@ def report_lines(report: RunReport) -> list[str]:
             f"rollouts          {totals['rollouts']:,} ({totals['successes']:,} successes), "
             f"{totals['response_tokens']:,} response tokens, {totals['prompt_tokens']:,} prompt tokens",
             f"forecasts         {_format_quality(report.quality)}",
-            f"  explored only   {_format_quality(report.explored)}",
+            f"  all candidates  {_format_quality(report.unbiased)}  (weighted by 1 / propensity)",
             f"time in tasks     {totals['seconds']:.0f} s",
         ]
     return [*lines, f"history           {report.store}/history"]
@@ -116,11 +101,12 @@ def report_markdown(report: RunReport) -> str:
     return "\n".join(["```", *report_lines(report), "", *example_commands(report), "```", ""])
 
 
-def _quality(groups: Any) -> dict[str, float]:
+def _quality(groups: pa.Table, weights: Floats | None = None) -> dict[str, float]:
     return forecast_quality(
         groups["p_success"].to_numpy().astype(np.float64),
         groups["successes"].to_numpy(),
         groups["valid"].to_numpy(),
+        weights,
     )
 
 
@@ -131,15 +117,14 @@ def _format_quality(quality: dict[str, float]) -> str:
 def _heldout(rows: list[dict[str, Any]]) -> HeldOut | None:
     if not rows:
         return None
-    samples = rows[0]["samples"]
-    before = np.array([row["before"] for row in rows]) / samples
-    after = np.array([row["after"] for row in rows]) / samples
+    before = np.array([row["successes_before"] / row["samples_before"] for row in rows])
+    after = np.array([row["successes_after"] / row["samples_after"] for row in rows])
     spread = float(np.std(after - before, ddof=1)) if len(rows) > 1 else 0.0
     return HeldOut(
         prompts=len(rows),
-        samples=samples,
+        samples=rows[0]["samples_after"],
         before=float(before.mean()),
         after=float(after.mean()),
         half_width=1.96 * spread / len(rows) ** 0.5,
-        last_step=max(row["last"] for row in rows),
+        last_step=rows[0]["last_step"],
     )

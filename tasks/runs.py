@@ -3,7 +3,6 @@
 import os
 from dataclasses import replace
 from datetime import UTC, datetime
-from importlib.metadata import version
 
 from models.policy.loading import model_digest, resolve_source
 from models.problems import BUILTIN
@@ -15,8 +14,7 @@ from storage.prompts import dataset_digest, dataset_names, holds_dataset
 from storage.runs import Run, read_run
 from storage.store import open_store
 from tasks.plan import RunPlan, flatten
-
-LIBRARIES = ("duckdb", "numpy", "pyarrow", "tokenizers", "torch", "transformers")
+from tasks.versions import library_versions
 
 
 def check_plan(plan: RunPlan) -> None:
@@ -54,7 +52,7 @@ def create_run(layout: Layout, plan: RunPlan, epoch: int) -> Run:
     pins = {
         "datasets": {dataset: dataset_digest(layout, dataset) for dataset in sorted(datasets)},
         "model": model_digest(model),
-        "libraries": {library: version(library) for library in LIBRARIES},
+        "libraries": library_versions(),
         "threads": plan.settings.threads or os.cpu_count() or 1,
     }
     return Run(
@@ -94,6 +92,11 @@ def _check_continuable(layout: Layout, plan: RunPlan, known: Run) -> None:
         raise StoreError(f"run {plan.run} was stopped: {known.message}")
     if plan.fork_from and tuple(known.forked_from.values()) != fork_checkpoint(layout, plan.fork_from):
         raise StoreError(f"run {plan.run} exists and was not forked from {plan.fork_from}: choose another --run")
+    if plan.settings.threads not in (0, known.pins["threads"]):
+        raise StoreError(
+            f"run {plan.run} began with {known.pins['threads']} threads, on which its sums depend: "
+            "leave threads out, or fork the run"
+        )
     before = flatten(known.config)
     changed = [
         f"{key} was {before.get(key)!r}, now {value!r}"

@@ -1,7 +1,7 @@
 """Stage 4: let the verifiers judge every rollout, and decide which groups are trained on."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
@@ -25,19 +25,20 @@ def score_rewards(run: str, step: int, round_: int = 0) -> bool:
             _write_rewards(bench, step, round_)
         return wants_another_round(
             bench.settings.dynamic_sampling,
-            informative=sum(outcome.informative for outcome in read_outcomes(bench, step)),
+            informative=sum(outcome.informative for outcome in read_outcomes(bench, step, range(round_ + 1))),
             batch_size=bench.settings.acquisition.batch_size,
             rounds=round_ + 1,
-            remaining=remaining_candidates(bench, step),
+            remaining=remaining_candidates(bench, step, range(round_ + 1)),
         )
 
 
-def read_outcomes(bench: Workbench, step: int) -> list[Outcome]:
-    """Outcomes of all scored groups of a step, in order of round and rank."""
-    if not bench.history.rounds("rewards", step):
-        return []
-    rewards = bench.history.read_rounds("rewards", step)
-    return list(_outcomes(rewards["group_id"].to_pylist(), rewards["success"].to_pylist()).values())
+def read_outcomes(bench: Workbench, step: int, rounds: Iterable[int] | None = None) -> list[Outcome]:
+    """Outcomes of the groups of some rounds of a step, in order of round and rank; of all rounds by default."""
+    outcomes: dict[str, Outcome] = {}
+    for round_ in bench.history.rounds("rewards", step) if rounds is None else rounds:
+        rewards = bench.history.read("rewards", step, round_)
+        outcomes |= _outcomes(rewards["group_id"].to_pylist(), rewards["success"].to_pylist())
+    return list(outcomes.values())
 
 
 def _write_rewards(bench: Workbench, step: int, round_: int) -> None:
@@ -46,7 +47,7 @@ def _write_rewards(bench: Workbench, step: int, round_: int) -> None:
         _score(bench, prompt_id, response)
         for prompt_id, response in zip(rollouts["prompt_id"].to_pylist(), rollouts["response"].to_pylist(), strict=True)
     ]
-    reasons = _group_reasons(bench, step, rollouts, scored)
+    reasons = _group_reasons(bench, step, round_, rollouts, scored)
     groups = rollouts["group_id"].to_pylist()
     columns = {
         "group_id": groups,
@@ -66,11 +67,13 @@ def _score(bench: Workbench, prompt_id: str, response: str) -> Scored:
     return score(VERIFIERS[prompt.reward], response, prompt.answer)
 
 
-def _group_reasons(bench: Workbench, step: int, rollouts: pa.Table, scored: Sequence[Scored]) -> dict[str, str | None]:
+def _group_reasons(
+    bench: Workbench, step: int, round_: int, rollouts: pa.Table, scored: Sequence[Scored]
+) -> dict[str, str | None]:
     outcomes = _outcomes(
         rollouts["group_id"].to_pylist(), [verdict.success if verdict else None for verdict, _ in scored]
     )
-    informative_before = sum(outcome.informative for outcome in read_outcomes(bench, step))
+    informative_before = sum(outcome.informative for outcome in read_outcomes(bench, step, range(round_)))
     reasons = reject_reasons(
         list(outcomes.values()),
         filtering=bench.settings.dynamic_sampling.enabled,

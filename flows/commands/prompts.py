@@ -3,22 +3,12 @@
 from pathlib import Path
 
 from flows.commands.tables import format_table
-from storage.catalog import query
 from storage.errors import StoreError
 from storage.layout import Layout
 from storage.prompts import dataset_names, read_dataset
+from storage.queries import latest_responses, prompt_visits, prompts_beginning_with
 from storage.store import open_store
 
-_VISITS = """
-select g.run_id, count(*) as visits, min(g.step) as first, max(g.step) as last, sum(g.rollouts)::bigint as rollouts,
-       sum(g.successes)::bigint as successes
-from groups g where g.prompt_id = $prompt_id group by g.run_id order by g.run_id
-"""
-_LAST = """
-select step, sample, success, response from rollouts
-where prompt_id = $prompt_id and run_id = $run
-qualify step = max(step) over () order by sample
-"""
 _TEXT_WIDTH = 72
 
 
@@ -50,22 +40,18 @@ def describe_prompt(store: Path, beginning: str) -> str:
     for part in ("system", "text", "instruction"):
         if prompt[part]:
             lines += ["", f"{part}:", prompt[part]]
-    visits = query(layout, _VISITS, {"prompt_id": prompt["prompt_id"]}).to_pylist()
+    visits = prompt_visits(layout, prompt["prompt_id"])
     if not visits:
         return "\n".join([*lines, "", "no run has rolled it out"])
     lines += ["", format_table(tuple(visits[0]), [tuple(row.values()) for row in visits])]
-    latest = query(layout, _LAST, {"prompt_id": prompt["prompt_id"], "run": visits[-1]["run_id"]}).to_pylist()
+    latest = latest_responses(layout, prompt["prompt_id"], visits[-1]["run_id"])
     lines += ["", f"responses of run {visits[-1]['run_id']} at step {latest[0]['step']}:"]
     lines += [f"{'+' if row['success'] else '-'} {_shorten(row['response'])}" for row in latest]
     return "\n".join(lines)
 
 
 def _find(layout: Layout, beginning: str) -> dict[str, str]:
-    found = query(
-        layout,
-        "select * from prompts where starts_with(prompt_id, $beginning) order by dataset",
-        {"beginning": beginning},
-    ).to_pylist()
+    found = prompts_beginning_with(layout, beginning)
     ids = sorted({row["prompt_id"] for row in found})
     if len(ids) != 1:
         what = f"{len(ids)} prompts begin" if ids else "no prompt begins"

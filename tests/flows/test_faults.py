@@ -19,6 +19,9 @@ from tests.flows.small_run import KillPoint, make_store, small_config, train_sma
 
 FORKS = multiprocessing.get_context("forkserver")
 
+# Two rounds take every candidate, so that the stop rule depends on which rounds it looks at.
+FEW_CANDIDATES = {"name": "gps", "batch_size": 4, "candidates": 8}
+
 KILL_POINTS = [
     KillPoint("before", "publish", "runs/small.lock"),
     KillPoint("after", "publish", "runs/small.lock"),
@@ -42,7 +45,10 @@ KILL_POINTS = [
     KillPoint("after", "publish", "predictor_updates/run_id=small/step=00000001"),
     KillPoint("before", "publish", "steps/run_id=small/step=00000001"),
     KillPoint("after", "publish", "steps/run_id=small/step=00000001"),
+    KillPoint("after", "publish", "acquisitions/run_id=small/step=00000002/part-1"),
+    KillPoint("after", "publish", "tokens/run_id=small/step=00000002/part-1"),
     KillPoint("after", "publish", "rollouts/run_id=small/step=00000002/part-1"),
+    KillPoint("after", "publish", "rewards/run_id=small/step=00000002/part-1"),
     KillPoint("before", "save", "predictor"),
     KillPoint("after", "publish", "checkpoints/small/step=00000002"),
     KillPoint("before", "publish", "evaluations/run_id=small/step=00000003"),
@@ -57,12 +63,16 @@ def runs(tmp_path_factory: pytest.TempPathFactory, prefect_server: str) -> tuple
     """Stores of the uninterrupted and of the killed run."""
     FORKS.set_forkserver_preload(["flows.train", "scipy.stats", "tests.flows.small_run"])
     whole, killed = (make_store(tmp_path_factory.mktemp(name) / "store") for name in ("whole", "killed"))
-    assert _run(train_small, prefect_server, small_config(whole)) == 0
+    assert _run(train_small, prefect_server, _config(whole)) == 0
     for point in KILL_POINTS:
-        code = _run(train_until_killed, prefect_server, small_config(killed), point)
+        code = _run(train_until_killed, prefect_server, _config(killed), point)
         assert code == -signal.SIGKILL, f"never reached: {point}"
-    assert _run(train_small, prefect_server, small_config(killed)) == 0
+    assert _run(train_small, prefect_server, _config(killed)) == 0
     return whole, killed
+
+
+def _config(store: Path) -> dict[str, Any]:
+    return small_config(store, acquisition=FEW_CANDIDATES)
 
 
 def _run(target: Any, api_url: str, *arguments: Any) -> int:

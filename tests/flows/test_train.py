@@ -156,7 +156,7 @@ def test_the_report_tells_the_run(store: Path) -> None:
         "informative",
         "rollouts",
         "forecasts",
-        "explored only",
+        "all candidates",
         "history",
     ):
         assert part in lines

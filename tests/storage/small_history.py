@@ -81,6 +81,7 @@ def write_rollouts(history: History, step: int, round_: int) -> None:
         "prompt_token_ids": [[1, 2]] * len(prompts),
         "token_ids": [[3, 4, 5]] * len(prompts),
         "logprobs": [[-0.5, -0.25, -0.125]] * len(prompts),
+        "finish_reason": ["stop"] * len(prompts),
     }
     history.write("tokens", step, {**keys, **tokens}, round_, round=round_)
     rollouts = {
@@ -126,6 +127,7 @@ def make_record(step: int, rounds: int = 1) -> dict[str, Any]:
         "epoch": 1,
         "committed_at": datetime(2025, 1, 1, tzinfo=UTC),
         "policy_version": step,
+        "versions": "{}",
         "rounds": rounds,
         "candidates": 3,
         "groups": rollouts // 2,
