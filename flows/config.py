@@ -15,6 +15,7 @@ from models.settings import (
     EngineSettings,
     EvaluationSettings,
     GpsSettings,
+    OverlongSettings,
     PolicySettings,
     PredictorSettings,
     PromptSettings,
@@ -24,6 +25,8 @@ from models.settings import (
 )
 from tasks.plan import RunPlan, flatten
 
+ENGINE_IDENTITY = ("engine.name", "engine.batch_size")
+"""What decides rollouts to the last digit; where servers stand, and how long they may take, can change on resume."""
 PRESETS = Path(__file__).parent / "presets"
 DEFAULT_STORE = Path("foreroll-store")
 
@@ -59,6 +62,8 @@ class TrainConfig(BaseModel):
     """Rollouts: how many, how long, how random."""
     engine: EngineSettings = EngineSettings()
     """What generates rollouts."""
+    overlong: OverlongSettings = OverlongSettings()
+    """What becomes of responses that were cut off."""
     update: UpdateSettings = UpdateSettings()
     """How the policy learns."""
     predictor: Annotated[PredictorSettings, Field(discriminator="name")] = GpsSettings()
@@ -79,7 +84,16 @@ class TrainConfig(BaseModel):
             return merge(read_preset(values["preset"]), values)
         return values
 
-    @field_validator("predictor", mode="before")
+    @model_validator(mode="after")
+    def _check_importance(self) -> "TrainConfig":
+        if self.update.importance_cap and (self.sampling.temperature, self.sampling.top_p) != (1.0, 1.0):
+            raise ValueError(
+                "update.importance_cap wants sampling.temperature = 1 and sampling.top_p = 1, since engines report "
+                "log-probabilities of the raw model: set those, or importance_cap = 0"
+            )
+        return self
+
+    @field_validator("predictor", "engine", mode="before")
     @classmethod
     def _name_alone(cls, value: Any) -> Any:
         return _named(value)
@@ -91,7 +105,8 @@ class TrainConfig(BaseModel):
     def identity(self) -> dict[str, Any]:
         """What must stay the same while a run is continued: JSON values under dotted keys."""
         kept = {part.name for part in fields(TrainSettings)} - {"threads", "evaluation", "checkpoint"}
-        return flatten(self.model_dump(mode="json", include=kept))
+        flat = flatten(self.model_dump(mode="json", include=kept))
+        return {key: value for key, value in flat.items() if not key.startswith("engine.") or key in ENGINE_IDENTITY}
 
     def plan(self) -> RunPlan:
         """What the pipeline is asked for."""
@@ -165,7 +180,7 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(base)
     for key, value in over.items():
         before = merged.get(key)
-        if key == "predictor":
+        if key in ("predictor", "engine"):
             before, value = _named(before), _named(value)
         if isinstance(value, Mapping) and isinstance(before, Mapping) and not _renames(key, before, value):
             merged[key] = merge(before, value)
@@ -193,4 +208,6 @@ def _explain(detail: Any) -> str:
     where = ".".join(str(part) for part in detail["loc"])
     if detail["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         return f"unknown config key {where!r}"
+    if not where:
+        return str(detail["ctx"]["error"])
     return f"config {where}: {detail['msg']}, not {detail['input']!r}"

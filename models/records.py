@@ -16,7 +16,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 FinishReason = Literal["stop", "length"]
-Decision = Literal["acquired", "explored", "too_easy", "too_hard", "not_chosen"]
+Decision = Literal["acquired", "explored", "too_easy", "too_hard", "too_long", "not_chosen"]
 RewardStatus = Literal["ok", "timeout", "error", "unparsable"]
 
 
@@ -110,8 +110,14 @@ class Request:
     """k rollouts asked of an engine for one prompt."""
 
     prompt_token_ids: tuple[int, ...]
-    seeds: tuple[int, ...]
-    """One seed a rollout; the same seed and weights give the same response in any batch."""
+    seed: int
+    """Of the first rollout; the i-th is drawn from seed + i."""
+    samples: int
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """[k] one a rollout: with the same weights it gives the same response, but for the float noise of batching."""
+        return tuple(range(self.seed, self.seed + self.samples))
 
 
 @dataclass(frozen=True)
@@ -121,8 +127,10 @@ class Generation:
     token_ids: tuple[int, ...]
     """Response tokens, the end-of-sequence token included when it was sampled."""
     logprobs: tuple[float, ...]
-    """Log-probability of each response token under the sampling distribution's raw model (T = 1)."""
+    """Log-probability of each response token under the raw model (T = 1, no nucleus)."""
     finish_reason: FinishReason
+    policy_version: int
+    """Updates behind the weights that sampled it, as the engine reports them."""
 
 
 @dataclass(frozen=True)
@@ -152,6 +160,8 @@ class Sample:
     prompt_token_ids: tuple[int, ...]
     token_ids: tuple[int, ...]
     advantage: float
+    logprobs: tuple[float, ...] = ()
+    """What the engine reported for each response token (T = 1)."""
 
 
 @dataclass(frozen=True)
@@ -169,5 +179,11 @@ class UpdateStats:
     lr: float
     tokens: int
     """Response tokens trained on."""
+    logprob_gap: float
+    """Mean |trainer - engine| log-probability of a response token before the update; NaN unless T = 1."""
+    importance_mean: float
+    """Mean ratio trainer / engine probability of a response token, before it is capped; NaN where it is not used."""
+    importance_capped: float
+    """Share of response tokens whose ratio was capped; NaN where it is not used."""
     skipped: str
     """Why the update was not applied, or the empty string."""

@@ -62,10 +62,27 @@ class EngineSettings:
 
     __pydantic_config__ = _STRICT
 
-    name: Literal["transformers"] = "transformers"
-    """Engine."""
+    name: Literal["auto", "transformers", "vllm", "vllm-server"] = "transformers"
+    """`vllm` runs in this process, `vllm-server` behind `servers`; `auto` is vllm where it works, else transformers."""
     batch_size: Annotated[int, Ge(1)] = 256
     """Sequences sampled at once; more is faster and takes more memory."""
+    kv_cache_gib: Annotated[float, Gt(0.0)] = 1.0
+    """`vllm` only: memory for the attention keys and values of sequences in flight, and of cached prefixes, in GiB."""
+    servers: tuple[str, ...] = ()
+    """`vllm-server` only: addresses such as http://localhost:8000."""
+    concurrency: Annotated[int, Ge(1)] = 32
+    """`vllm-server` only: prompts in flight at each server."""
+    timeout: Annotated[float, Gt(0.0)] = 600.0
+    """`vllm-server` only: seconds after which a prompt is asked of another server."""
+    retries: Annotated[int, Ge(0)] = 4
+    """`vllm-server` only: times that a prompt is asked again, after pauses of 1, 2, 4, ... seconds."""
+    weights_folder: str = ""
+    """`vllm-server` only: folder that all servers read, through which weights reach them; empty: a temporary one."""
+    drift_limit: Annotated[float, Ge(0.0)] = 0.0
+    """Alarm when engine and trainer differ by more, as mean |difference| of log-probabilities over a fixed sequence;
+    0 is 1e-4 in float32 and 0.1 in bfloat16."""
+    on_drift: Literal["warn", "stop"] = "warn"
+    """What the alarm does."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +109,21 @@ class UpdateSettings:
     """Most tokens, padding included, in one forward pass; bounds memory. A longer sequence goes alone."""
     max_skipped: Annotated[int, Ge(1)] = 3
     """Non-finite updates in a row after which the run stops."""
+    importance_cap: Annotated[float, Ge(0.0)] = 0.0
+    """Truncated importance sampling: each token's loss is weighted by min(trainer / engine probability, cap);
+    0 weights nothing. Wants sampling.temperature = 1 and top_p = 1."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OverlongSettings:
+    """What becomes of responses that hit `sampling.max_tokens` (DAPO, arXiv 2503.14476, section 3.4)."""
+
+    __pydantic_config__ = _STRICT
+
+    responses: Literal["keep", "mask", "penalise"] = "keep"
+    """`keep`: as any other; `mask`: no gradient, but they count in their group's mean; `penalise`: soft punishment."""
+    buffer: Annotated[int, Ge(1)] = 16
+    """`penalise` only: over the last so many tokens before max_tokens the reward falls linearly by 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,6 +237,7 @@ class TrainSettings:
     policy: PolicySettings = field(default_factory=PolicySettings)
     sampling: SamplingSettings = field(default_factory=SamplingSettings)
     engine: EngineSettings = field(default_factory=EngineSettings)
+    overlong: OverlongSettings = field(default_factory=OverlongSettings)
     update: UpdateSettings = field(default_factory=UpdateSettings)
     predictor: PredictorSettings = field(default_factory=GpsSettings)
     acquisition: AcquisitionSettings = field(default_factory=AcquisitionSettings)

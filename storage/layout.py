@@ -7,6 +7,7 @@ from pathlib import Path
 from storage.errors import StoreError
 
 STEP_FOLDER = re.compile(r"step=(\d{8,})")
+SAVED_FILE = re.compile(r"rows-(\d+)\.parquet")
 PART_FILE = re.compile(r"part-(\d+)\.parquet")
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
@@ -46,6 +47,9 @@ class Layout:
 
     def part(self, table: str, run: str, step: int, round_: int = 0) -> Path:
         return self.parts(table, run, step) / f"part-{round_}.parquet"
+
+    def unfinished(self, table: str, run: str, step: int, round_: int) -> Path:
+        return self.parts(table, run, step) / f"round-{round_}.unfinished"
 
     def commit(self, run: str, step: int) -> Path:
         return self.part("steps", run, step)

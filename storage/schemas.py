@@ -63,6 +63,7 @@ TOKENS = _schema(
     ("token_ids", pa.list_(pa.int32())),
     ("logprobs", pa.list_(pa.float32())),
     ("finish_reason", pa.string()),
+    ("policy_version", pa.int64()),
 )
 
 ROLLOUTS = _schema(
@@ -107,6 +108,11 @@ UPDATES = _schema(
     ("groups", pa.int32()),
     ("informative_groups", pa.int32()),
     ("skipped", pa.string()),
+    ("logprob_gap", pa.float64()),
+    ("importance_mean", pa.float64()),
+    ("importance_capped", pa.float64()),
+    ("engine_drift", pa.float64()),
+    ("engine_drift_max", pa.float64()),
 )
 
 PREDICTOR_UPDATES = _schema(

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from models.acquisition import select
-from models.records import Forecast, Ints, Selection
+from models.records import Decision, Floats, Forecast, Ints, Selection
 from models.seeding import derive_rng
 from tasks.predict import read_forecasts
 from tasks.stage import stage
@@ -25,15 +25,16 @@ def acquire_batch(run: str, step: int, round_: int = 0) -> None:
             return
         rows, forecast = read_forecasts(bench, step)
         taken = np.isin(rows, chosen_rows(bench, step, range(round_)))
+        fits = bench.train.fits[rows]
         selection = select(
-            _where(forecast, ~taken),
-            rows[~taken],
+            _where(forecast, fits & ~taken),
+            rows[fits & ~taken],
             pool=bench.pool,
             previous=chosen_rows(bench, step - 1),
             settings=bench.settings.acquisition,
             rng=derive_rng(bench.settings.seed, step, "acquire", round_),
         )
-        _write_selection(bench, step, round_, selection)
+        _write_selection(bench, step, round_, _with_overlong(selection, rows[~fits]))
 
 
 def chosen_rows(bench: Workbench, step: int, rounds: range | None = None) -> Ints:
@@ -52,20 +53,38 @@ def group_id(run: str, step: int, prompt_id: str) -> str:
 
 
 def remaining_candidates(bench: Workbench, step: int, rounds: range) -> int:
-    """Candidates of a step that none of the rounds has chosen."""
-    considered = len(bench.history.read("forecasts", step))
-    return considered - len(chosen_rows(bench, step, rounds))
+    """Candidates of a step that fit the context and that none of the rounds has chosen."""
+    considered, _ = read_forecasts(bench, step)
+    return int(bench.train.fits[considered].sum()) - len(chosen_rows(bench, step, rounds))
+
+
+def _with_overlong(selection: Selection, rows: Ints) -> Selection:
+    """The selection, and the candidates that no engine could roll out."""
+    nothing = np.full(len(rows), np.nan)
+    decisions: list[Decision] = ["too_long"] * len(rows)
+    return Selection(
+        rows=np.concatenate([selection.rows, rows]),
+        utility=np.concatenate([selection.utility, nothing]),
+        diversity=np.concatenate([selection.diversity, nothing]),
+        propensity=np.concatenate([selection.propensity, np.zeros(len(rows))]),
+        decision=(*selection.decision, *decisions),
+        rank=np.concatenate([selection.rank, np.full(len(rows), -1)]),
+    )
 
 
 def _where(forecast: Forecast, mask: np.ndarray) -> Forecast:
     return Forecast(forecast.p_success[mask], forecast.p_sd[mask], forecast.expected_tokens[mask])
 
 
+def _nan_to_null(values: Floats) -> list[float | None]:
+    return [None if np.isnan(value) else value for value in values]
+
+
 def _write_selection(bench: Workbench, step: int, round_: int, selection: Selection) -> None:
     columns = {
         "prompt_id": [bench.pool.prompt_ids[row] for row in selection.rows],
-        "utility": selection.utility,
-        "diversity": [None if np.isnan(value) else value for value in selection.diversity],
+        "utility": _nan_to_null(selection.utility),
+        "diversity": _nan_to_null(selection.diversity),
         "propensity": selection.propensity,
         "decision": selection.decision,
         "rank": [None if rank < 0 else rank for rank in selection.rank],

@@ -1,9 +1,11 @@
 """Held-out success of the live policy, measured before a step is committed."""
 
+from models.engines.base import generate_all
 from models.rewards import VERIFIERS
 from models.rewards.base import score
 from tasks.generate import decode, make_request
 from tasks.stage import stage
+from tasks.sync import ensure_synced
 from tasks.workbench import Workbench, workbench
 
 
@@ -19,8 +21,11 @@ def evaluate_policy(run: str, step: int) -> None:
         if bench.history.holds("evaluations", step):
             return
         settings, heldout = bench.settings.evaluation, bench.heldout
-        rows = range(settings.prompts or len(heldout.prompts))[: len(heldout.prompts)]
-        groups = bench.engine.generate([make_request(bench, heldout, row, 0, settings.samples) for row in rows])
+        wanted = range(settings.prompts or len(heldout.prompts))[: len(heldout.prompts)]
+        rows = [row for row in wanted if heldout.fits[row]]
+        ensure_synced(bench)
+        requests = [make_request(bench, heldout, row, 0, settings.samples) for row in rows]
+        groups = generate_all(bench.engine, requests)
         columns = {
             "prompt_id": [heldout.prompts[row].prompt_id for row in rows],
             "successes": [

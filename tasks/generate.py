@@ -1,12 +1,24 @@
 """Stage 3: roll the batch out, and store tokens and responses."""
 
 import json
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
 
-from models.records import Request
+import pyarrow as pa
+
+from models.records import Generation, Request
+from storage.unfinished import UnfinishedRound
 from tasks.acquire import chosen_rows, group_id
 from tasks.stage import stage
+from tasks.sync import ensure_synced
 from tasks.workbench import TokenisedPrompts, Workbench, workbench
+
+SAVE_SECONDS = 20.0
+"""Time between savings of finished groups: so much of a round is lost when the process dies."""
+
+Group = tuple[str, Request, list[Generation]]
+"""group_id, what was asked, and its rollouts."""
 
 
 @stage
@@ -20,17 +32,23 @@ def generate_rollouts(run: str, step: int, round_: int = 0) -> None:
         if bench.history.holds("rollouts", step, round_) and bench.history.holds("tokens", step, round_):
             return
         rows = [int(row) for row in chosen_rows(bench, step, range(round_, round_ + 1))]
-        requests = [make_request(bench, bench.train, row, step, bench.settings.sampling.group_size) for row in rows]
+        requests = {
+            group_id(bench.run, step, bench.pool.prompt_ids[row]): make_request(
+                bench, bench.train, row, step, bench.settings.sampling.group_size
+            )
+            for row in rows
+        }
+        unfinished = UnfinishedRound(bench.layout, "tokens", bench.run, step, round_)
         if not bench.history.holds("tokens", step, round_):
-            _write_tokens(bench, step, round_, rows, requests)
-        _write_rollouts(bench, step, round_, rows, requests)
+            _write_tokens(bench, step, round_, requests, unfinished)
+        unfinished.remove()
+        _write_rollouts(bench, step, round_, rows, list(requests.values()))
 
 
 def make_request(bench: Workbench, prompts: TokenisedPrompts, row: int, step: int, samples: int) -> Request:
     """A request whose seeds depend on the run's seed, the step, the prompt and the sample alone."""
-    prompt_id = prompts.prompts[row].prompt_id
-    seeds = tuple(bench.seed(step, prompts.dataset, prompt_id, sample) for sample in range(samples))
-    return Request(prompt_token_ids=prompts.token_ids[row], seeds=seeds)
+    seed = bench.seed(step, prompts.dataset, prompts.prompts[row].prompt_id)
+    return Request(prompt_token_ids=prompts.token_ids[row], seed=seed, samples=samples)
 
 
 def decode(bench: Workbench, token_ids: Sequence[int]) -> str:
@@ -40,22 +58,65 @@ def decode(bench: Workbench, token_ids: Sequence[int]) -> str:
     return text
 
 
-def _write_tokens(bench: Workbench, step: int, round_: int, rows: Sequence[int], requests: Sequence[Request]) -> None:
-    groups = bench.engine.generate(requests)
+def _write_tokens(
+    bench: Workbench, step: int, round_: int, requests: dict[str, Request], unfinished: UnfinishedRound
+) -> None:
+    """Generate what is missing. Engines whose batches decide the last digits do a round in one piece."""
+    ensure_synced(bench)
+    if bench.engine.whole_rounds:
+        columns = _token_columns(_generate(bench, requests))
+        bench.history.write("tokens", step, columns, round_, round=round_)
+        return
+    done = set(unfinished.read()["group_id"].to_pylist())
+    _generate_and_save(bench, {group: request for group, request in requests.items() if group not in done}, unfinished)
+    bench.history.write("tokens", step, _in_order(unfinished.read(), requests), round_, round=round_)
+
+
+def _generate(bench: Workbench, requests: dict[str, Request]) -> Iterable[Group]:
+    """Groups as they finish."""
+    groups = list(requests)
+    for position, generations in bench.engine.generate(list(requests.values())):
+        yield groups[position], requests[groups[position]], generations
+
+
+def _generate_and_save(bench: Workbench, requests: dict[str, Request], unfinished: UnfinishedRound) -> None:
+    """Save groups now and then, and those that are finished when the engine fails."""
+    fresh: list[Group] = []
+    saved_at = time.monotonic()
+    try:
+        for group in _generate(bench, requests):
+            fresh.append(group)
+            if time.monotonic() - saved_at > SAVE_SECONDS:
+                unfinished.save(_token_columns(fresh))
+                fresh, saved_at = [], time.monotonic()
+    finally:
+        if fresh:
+            unfinished.save(_token_columns(fresh))
+
+
+def _in_order(tokens: pa.Table, requests: dict[str, Request]) -> dict[str, Any]:
+    """Columns of saved tokens in the order of the requests."""
+    rank = {group: position for position, group in enumerate(requests)}
+    keys = zip(tokens["group_id"].to_pylist(), tokens["sample"].to_pylist(), strict=True)
+    order = [row for _, _, row in sorted((rank[group], sample, row) for row, (group, sample) in enumerate(keys))]
+    return {name: tokens[name].take(order) for name in tokens.column_names if name not in ("run_id", "step", "round")}
+
+
+def _token_columns(groups: Iterable[Group]) -> dict[str, Any]:
     flat = [
-        (group_id(bench.run, step, bench.pool.prompt_ids[row]), sample, request, one)
-        for row, request, group in zip(rows, requests, groups, strict=True)
-        for sample, one in enumerate(group)
+        (group, sample, request, one)
+        for group, request, generations in groups
+        for sample, one in enumerate(generations)
     ]
-    columns = {
+    return {
         "group_id": [group for group, _, _, _ in flat],
         "sample": [sample for _, sample, _, _ in flat],
         "prompt_token_ids": [request.prompt_token_ids for _, _, request, _ in flat],
         "token_ids": [one.token_ids for _, _, _, one in flat],
         "logprobs": [one.logprobs for _, _, _, one in flat],
         "finish_reason": [one.finish_reason for _, _, _, one in flat],
+        "policy_version": [one.policy_version for _, _, _, one in flat],
     }
-    bench.history.write("tokens", step, columns, round_, round=round_)
 
 
 def _write_rollouts(bench: Workbench, step: int, round_: int, rows: Sequence[int], requests: Sequence[Request]) -> None:
@@ -66,19 +127,14 @@ def _write_rollouts(bench: Workbench, step: int, round_: int, rows: Sequence[int
         "prompt_id": [prompt_of[group] for group in tokens["group_id"].to_pylist()],
         "group_id": tokens["group_id"],
         "sample": tokens["sample"],
+        "policy_version": tokens["policy_version"],
         "response": [decode(bench, response) for response in responses],
         "prompt_tokens": [len(prompt) for prompt in tokens["prompt_token_ids"].to_pylist()],
         "response_tokens": [len(response) for response in responses],
         "finish_reason": tokens["finish_reason"],
         "sampling": [_sampling(bench, seed) for request in requests for seed in request.seeds],
     }
-    constants = {
-        "round": round_,
-        "attempt": 0,
-        "policy_version": bench.policy_version,
-        "engine": bench.engine.name,
-    }
-    bench.history.write("rollouts", step, columns, round_, **constants)
+    bench.history.write("rollouts", step, columns, round_, round=round_, attempt=0, engine=bench.engine.name)
 
 
 def _sampling(bench: Workbench, seed: int) -> str:

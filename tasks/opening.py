@@ -11,7 +11,8 @@ import torch
 
 from models.difficulty import build_predictor
 from models.engines import build_engine
-from models.policy.loading import SMOLLM2, convert_smollm2, load_policy
+from models.engines.base import Engine
+from models.policy.loading import SMOLLM2, Policy, convert_smollm2, load_policy
 from models.policy.update import PolicyTrainer
 from models.records import Pool
 from models.seeding import derive_seed
@@ -80,6 +81,7 @@ def open_workbench(plan: RunPlan) -> Iterator[tuple[Workbench, int]]:
         record = _open_record(layout, plan, lock)
         torch.set_num_threads(record.pins["threads"])
         bench = _build(layout, plan, record, lock)
+        record = _pin_engine(record, bench)
         with on_the_bench(bench), _state_kept(layout, record, lock), _checkpointed(bench):
             yield bench, record.target
 
@@ -132,6 +134,22 @@ def _checkpointed(bench: Workbench) -> Iterator[None]:
     save_checkpoint(bench)
 
 
+def _pin_engine(record: Run, bench: Workbench) -> Run:
+    """The run with the engine that it was built with."""
+    return replace(record, pins={**record.pins, "engine": bench.engine.name})
+
+
+def _build_engine(settings: TrainSettings, record: Run, policy: Policy, longest_prompt: int) -> Engine:
+    """The engine of the settings; where they leave it open, the one that the run began with."""
+    wanted = settings.engine
+    if wanted.name == "auto" and "engine" in record.pins:
+        wanted = replace(wanted, name=record.pins["engine"])
+    engine, reason = build_engine(policy, wanted, settings.sampling, longest_prompt=longest_prompt)
+    if reason:
+        logger.info("engine %s: %s", engine.name, reason)
+    return engine
+
+
 def _build(layout: Layout, plan: RunPlan, record: Run, lock: RunLock) -> Workbench:
     settings = plan.settings
     history = History(layout, plan.run)
@@ -156,7 +174,7 @@ def _build(layout: Layout, plan: RunPlan, record: Run, lock: RunLock) -> Workben
         heldout=heldout,
         policy=policy,
         trainer=PolicyTrainer(policy, settings.update, temperature=settings.sampling.temperature),
-        engine=build_engine(policy, settings.engine, settings.sampling),
+        engine=_build_engine(settings, record, policy, max(train.longest, heldout.longest)),
         predictor=build_predictor(settings.predictor, pool, seed=derive_seed(settings.seed, "predictor")),
     )
     if checkpoint:
@@ -183,7 +201,6 @@ def _restore(bench: Workbench, checkpoint: Path, record: Run) -> None:
         bench.step = about.step
         bench.policy_version = about.policy_version
         bench.skipped_in_a_row = about.skipped_in_a_row
-        bench.engine.sync(bench.policy_version)
 
 
 def _base_model(layout: Layout, settings: TrainSettings) -> str:

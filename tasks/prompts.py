@@ -46,7 +46,7 @@ def tokenise(layout: Layout, settings: TrainSettings, dataset: str, policy: Poli
     """Read a dataset and apply the run's template.
 
     Raises:
-        ModelError: a prompt wants a reward that is not there, or leaves no room for a response.
+        ModelError: a prompt wants a reward that is not there, or no prompt leaves room for a response.
     """
     prompts = [_prompt(row) for row in read_dataset(layout, dataset).to_pylist()]
     for prompt in prompts:
@@ -57,13 +57,29 @@ def tokenise(layout: Layout, settings: TrainSettings, dataset: str, policy: Poli
             )
     token_ids = [prompt_token_ids(prompt, settings.prompts.template, policy.tokenizer) for prompt in prompts]
     room = policy.context - settings.sampling.max_tokens if policy.context else None
-    for prompt, ids in zip(prompts, token_ids, strict=True):
-        if room is not None and len(ids) > room:
-            raise ModelError(
-                f"dataset {dataset}: prompt {prompt.prompt_id} has {len(ids)} tokens, and the model's context of "
-                f"{policy.context} leaves room for {room}: lower sampling.max_tokens or drop the prompt"
-            )
-    return TokenisedPrompts(dataset, prompts, token_ids)
+    tokenised = TokenisedPrompts(dataset, prompts, token_ids, room)
+    _tell_of_overlong(tokenised)
+    return tokenised
+
+
+def _tell_of_overlong(tokenised: TokenisedPrompts) -> None:
+    """Say which prompts will never be rolled out.
+
+    Raises:
+        ModelError: that is all of them.
+    """
+    overlong = np.flatnonzero(~tokenised.fits)
+    if len(overlong) == 0:
+        return
+    first = overlong[0]
+    message = (
+        f"dataset {tokenised.dataset}: {len(overlong)} of {len(tokenised.prompts)} prompts are longer than the "
+        f"{tokenised.room} tokens that the model's context leaves beside sampling.max_tokens, the first being "
+        f"{tokenised.prompts[first].prompt_id} with {len(tokenised.token_ids[first])}"
+    )
+    if len(overlong) == len(tokenised.prompts):
+        raise ModelError(f"{message}: lower sampling.max_tokens, or use another dataset or policy")
+    logger.warning("%s; they are not rolled out", message)
 
 
 def warn_of_overlap(train: TokenisedPrompts, heldout: TokenisedPrompts) -> None:

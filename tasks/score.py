@@ -9,10 +9,12 @@ from models.acquisition.dynamic_sampling import Outcome, reject_reasons, wants_a
 from models.records import RewardStatus, Verdict
 from models.rewards import VERIFIERS
 from models.rewards.base import score
+from models.rewards.overlong import overlong_penalty
 from tasks.acquire import remaining_candidates
 from tasks.stage import stage
 from tasks.workbench import Workbench, workbench
 
+SCORED = ("prompt_id", "response", "response_tokens")
 Scored = tuple[Verdict | None, RewardStatus]
 
 
@@ -43,10 +45,7 @@ def read_outcomes(bench: Workbench, step: int, rounds: Iterable[int] | None = No
 
 def _write_rewards(bench: Workbench, step: int, round_: int) -> None:
     rollouts = bench.history.read("rollouts", step, round_)
-    scored = [
-        _score(bench, prompt_id, response)
-        for prompt_id, response in zip(rollouts["prompt_id"].to_pylist(), rollouts["response"].to_pylist(), strict=True)
-    ]
+    scored = [_score(bench, *row) for row in zip(*(rollouts[name].to_pylist() for name in SCORED), strict=True)]
     reasons = _group_reasons(bench, step, round_, rollouts, scored)
     groups = rollouts["group_id"].to_pylist()
     columns = {
@@ -62,9 +61,15 @@ def _write_rewards(bench: Workbench, step: int, round_: int) -> None:
     bench.history.write("rewards", step, columns, round_, round=round_)
 
 
-def _score(bench: Workbench, prompt_id: str, response: str) -> Scored:
+def _score(bench: Workbench, prompt_id: str, response: str, tokens: int) -> Scored:
+    """Verdict on one response; a penalty for its length changes the reward, never the success."""
     prompt = bench.train.prompts[bench.row_of[prompt_id]]
-    return score(VERIFIERS[prompt.reward], response, prompt.answer)
+    verdict, status = score(VERIFIERS[prompt.reward], response, prompt.answer)
+    overlong = bench.settings.overlong
+    if verdict is None or overlong.responses != "penalise":
+        return verdict, status
+    penalty = overlong_penalty(tokens, max_tokens=bench.settings.sampling.max_tokens, buffer=overlong.buffer)
+    return Verdict(verdict.reward + penalty, verdict.success, {**verdict.parts, "overlong": penalty}), status
 
 
 def _group_reasons(

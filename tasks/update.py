@@ -16,9 +16,13 @@ from models.records import Observation, Sample, UpdateStats
 from tasks.predict import read_forecasts
 from tasks.score import read_outcomes
 from tasks.stage import stage
+from tasks.sync import judge_drift, sync_engine
 from tasks.workbench import Workbench, workbench
 
 logger = logging.getLogger(__name__)
+
+MEASURED = ("engine_drift", "engine_drift_max")
+"""Columns of `updates` that are measured at the engine, and not computed again when a run is replayed."""
 
 
 @stage
@@ -26,6 +30,7 @@ def update_policy(run: str, step: int) -> None:
     """Apply the step's update to the live policy, and write `updates`, or compare with the row that is there."""
     bench = workbench(run)
     with bench.timed("update_policy"):
+        bench.engine.suspend()
         stats = bench.trainer.update(read_samples(bench, step), seed=bench.seed(step, "update"))
         _count(bench, step, stats)
         outcomes = read_outcomes(bench, step)
@@ -35,8 +40,15 @@ def update_policy(run: str, step: int) -> None:
             "informative_groups": [sum(outcome.informative for outcome in outcomes)],
             **{name: [_null_if_nan(value)] for name, value in asdict(stats).items()},
         }
+        if bench.history.holds("updates", step):
+            stored = bench.history.read("updates", step)
+            bench.history.write("updates", step, {**columns, **{name: stored[name] for name in MEASURED}})
+            return
+        drift = sync_engine(bench)
+        measured = [None, None] if drift is None else [drift.mean, drift.largest]
+        columns |= {name: [value] for name, value in zip(MEASURED, measured, strict=True)}
         bench.history.write("updates", step, columns)
-        bench.engine.sync(bench.policy_version)
+        judge_drift(bench, drift)
 
 
 @stage
@@ -62,11 +74,11 @@ def read_samples(bench: Workbench, step: int) -> list[Sample]:
     tokens = bench.history.read_rounds("tokens", step)
     assert rewards["group_id"].equals(tokens["group_id"]) and rewards["sample"].equals(tokens["sample"])
     advantages = _advantages(rewards, normalise_std=bench.settings.update.normalise_std)
-    rows = zip(tokens["prompt_token_ids"].to_pylist(), tokens["token_ids"].to_pylist(), advantages, strict=True)
+    masked = bench.settings.overlong.responses == "mask"
     return [
-        Sample(tuple(prompt), tuple(response), advantage)
-        for prompt, response, advantage in rows
-        if advantage is not None
+        Sample(tuple(row["prompt_token_ids"]), tuple(row["token_ids"]), advantage, tuple(row["logprobs"]))
+        for row, advantage in zip(tokens.to_pylist(), advantages, strict=True)
+        if advantage is not None and not (masked and row["finish_reason"] == "length")
     ]
 
 

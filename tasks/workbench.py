@@ -10,6 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import numpy as np
+from numpy.typing import NDArray
+
 from models.difficulty.base import Predictor
 from models.engines.base import Engine
 from models.policy.loading import Policy
@@ -29,6 +32,18 @@ class TokenisedPrompts:
     dataset: str
     prompts: list[Prompt]
     token_ids: list[tuple[int, ...]]
+    room: int | None = None
+    """Tokens that the model's context leaves for a prompt, None when it has no limit."""
+
+    @cached_property
+    def fits(self) -> NDArray[np.bool_]:
+        """[rows] whether the prompt leaves room for a whole response; one that does not is never rolled out."""
+        return np.array([self.room is None or len(ids) <= self.room for ids in self.token_ids])
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest prompt that fits."""
+        return max(len(ids) for ids, fits in zip(self.token_ids, self.fits, strict=True) if fits)
 
 
 @dataclass

@@ -1,22 +1,45 @@
 """The interface of every engine, and the checks that come before generation."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from models.records import Generation, Request
 
 
 class Engine(Protocol):
-    """Generates rollouts with the current weights of one policy."""
+    """Generates rollouts with the weights of one policy, as they were at the last `sync`."""
 
     name: str
+    whole_rounds: bool
+    """Whether a round must be generated in one piece, because its batches decide the last digits."""
+    policy_version: int | None
+    """Updates behind the engine's weights; None while it has none, and must be synced."""
 
-    def generate(self, requests: Sequence[Request]) -> list[list[Generation]]:
-        """One list of generations for each request, one generation for each of its seeds, in order."""
+    def generate(self, requests: Sequence[Request]) -> Iterator[tuple[int, list[Generation]]]:
+        """Groups as they finish: the position of the request, and one generation for each of its samples.
+
+        Raises:
+            EngineError: nothing is left that could generate the rest.
+        """
         ...
 
     def sync(self, policy_version: int) -> None:
-        """Take over the policy's weights after an update."""
+        """Take over the policy's weights, and forget all that was computed with older ones.
+
+        Raises:
+            EngineError: the weights did not arrive.
+        """
+        ...
+
+    def suspend(self) -> None:
+        """Release the memory that the trainer may want; a `sync` must follow."""
+        ...
+
+    def score(self, token_ids: Sequence[int]) -> list[float] | None:
+        """[len - 1] log-probabilities (T = 1) of the tokens after the first, each given those before it.
+
+        None where engine and trainer are one module, so that there is nothing to compare.
+        """
         ...
 
     def close(self) -> None:
@@ -24,11 +47,17 @@ class Engine(Protocol):
         ...
 
 
+def generate_all(engine: Engine, requests: Sequence[Request]) -> list[list[Generation]]:
+    """The groups in the order of their requests."""
+    groups = dict(engine.generate(requests))
+    return [groups[position] for position in range(len(requests))]
+
+
 def check_context(requests: Sequence[Request], max_tokens: int, context: int | None) -> None:
     """Refuse prompts that leave no room for a whole response.
 
     Args:
-        context: the model's longest sequence in tokens, None when it has no limit.
+        context: the longest sequence in tokens, None when there is no limit.
 
     Raises:
         ValueError: names the first offending request and how to mend it.

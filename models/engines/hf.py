@@ -19,18 +19,18 @@ class TransformersEngine:
     """Samples from the module that the trainer updates, so its weights are never stale."""
 
     name = "transformers"
+    whole_rounds = True
 
     def __init__(self, policy: Policy, engine: EngineSettings, sampling: SamplingSettings) -> None:
         self._policy = policy
         self._batch_size = engine.batch_size
         self._sampling = sampling
-        self.policy_version = 0
+        self.policy_version: int | None = None
 
-    def generate(self, requests: Sequence[Request]) -> list[list[Generation]]:
-        """One list of generations for each request, one for each of its seeds, in order.
+    def generate(self, requests: Sequence[Request]) -> Iterator[tuple[int, list[Generation]]]:
+        """The groups, all at the end: rows are batched by prompt length, across groups.
 
-        Rows are batched by prompt length. A row depends on weights, prompt and
-        seed alone, up to the float32 noise of batching.
+        A row depends on weights, prompt and seed alone, up to the float32 noise of batching.
         """
         check_context(requests, self._sampling.max_tokens, self._policy.context)
         rows = [(request, seed) for request in requests for seed in request.seeds]
@@ -42,11 +42,18 @@ class TransformersEngine:
             seeds = [rows[row][1] for row in batch]
             done.update(zip(batch, self._generate_batch(prompts, seeds), strict=True))
         ordered = iter(range(len(rows)))
-        return [[done[next(ordered)] for _ in request.seeds] for request in requests]
+        for position, request in enumerate(requests):
+            yield position, [done[next(ordered)] for _ in request.seeds]
 
     def sync(self, policy_version: int) -> None:
         """Note the version: engine and trainer share their weights."""
         self.policy_version = policy_version
+
+    def suspend(self) -> None:
+        """Nothing is held beside the policy."""
+
+    def score(self, token_ids: Sequence[int]) -> None:
+        """Engine and trainer are one module."""
 
     def close(self) -> None:
         """Nothing is held beside the policy."""
@@ -75,7 +82,8 @@ class TransformersEngine:
                 generation_config=config,
                 logits_processor=LogitsProcessorList([sampler]),
             )
-        return _collect(output[:, ids.shape[1] :], sampler, frozenset(policy.eos_ids))
+        assert self.policy_version is not None
+        return _collect(output[:, ids.shape[1] :], sampler, frozenset(policy.eos_ids), self.policy_version)
 
 
 @contextmanager
@@ -96,7 +104,7 @@ def _pad_left(prompts: Sequence[Sequence[int]], pad_id: int, device: torch.devic
     return torch.tensor(ids, device=device), torch.tensor(attention, device=device)
 
 
-def _collect(tokens: Tensor, sampler: SeededSampler, eos_ids: frozenset[int]) -> list[Generation]:
+def _collect(tokens: Tensor, sampler: SeededSampler, eos_ids: frozenset[int], policy_version: int) -> list[Generation]:
     generations = []
     lengths = sampler.lengths_N.tolist()
     for row, logprobs, length in zip(tokens.tolist(), sampler.logprobs_NT.tolist(), lengths, strict=True):
@@ -105,6 +113,7 @@ def _collect(tokens: Tensor, sampler: SeededSampler, eos_ids: frozenset[int]) ->
                 token_ids=tuple(row[:length]),
                 logprobs=tuple(logprobs[:length]),
                 finish_reason="stop" if row[length - 1] in eos_ids else "length",
+                policy_version=policy_version,
             )
         )
     return generations

@@ -22,6 +22,8 @@ class MicroBatch:
     """The B samples, in row order."""
     ids_BL: Tensor
     attention_BL: Tensor
+    sampler_BT: Tensor
+    """Log-probabilities as the engine reported them; 0 off the response."""
     response_BT: Tensor
     """True where the token is part of the response, its end-of-sequence token included."""
     advantages_BT: Tensor
@@ -83,16 +85,20 @@ def _pad(samples: Sequence[Sample], pad_id: int, device: torch.device) -> MicroB
     ids = torch.full((len(samples), length), pad_id)
     attention = torch.zeros((len(samples), length), dtype=torch.long)
     response = torch.zeros((len(samples), length), dtype=torch.bool)
+    sampler = torch.zeros((len(samples), length))
     for row, sample in enumerate(samples):
         end = _length(sample)
         ids[row, :end] = torch.tensor(sample.prompt_token_ids + sample.token_ids)
         attention[row, :end] = 1
         response[row, len(sample.prompt_token_ids) : end] = True
+        if sample.logprobs:
+            sampler[row, len(sample.prompt_token_ids) : end] = torch.tensor(sample.logprobs)
     advantages = torch.tensor([sample.advantage for sample in samples])
     return MicroBatch(
         samples=tuple(samples),
         ids_BL=ids.to(device),
         attention_BL=attention.to(device),
+        sampler_BT=sampler[:, start:].to(device),
         response_BT=response[:, start:].to(device),
         advantages_BT=advantages[:, None].expand(-1, length - start).to(device),
     )

@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from models.policy.grpo import grpo_loss
+from models.policy.grpo import grpo_loss, importance_weights
 from models.policy.loading import Policy
 from models.policy.logprobs import MicroBatch, pack_micro_batches, token_logprobs
 from models.policy.optimizer import NamedAdamW
@@ -40,6 +40,9 @@ class _Sums:
     kl: float = 0.0
     entropy: float = 0.0
     clipped: float = 0.0
+    gap: float = 0.0
+    importance: float = 0.0
+    capped: float = 0.0
     grad_norm: float = 0.0
     """The largest of the minibatches', before clipping."""
 
@@ -89,6 +92,9 @@ class PolicyTrainer:
             clip_fraction=sums.clipped / sums.tokens,
             lr=self._settings.lr,
             tokens=sums.tokens,
+            logprob_gap=sums.gap / sums.tokens if self._temperature == 1.0 else math.nan,
+            importance_mean=sums.importance / sums.tokens if self._settings.importance_cap else math.nan,
+            importance_capped=sums.capped / sums.tokens if self._settings.importance_cap else math.nan,
             skipped="",
         )
 
@@ -135,6 +141,7 @@ class PolicyTrainer:
             old_BT,
             batch.advantages_BT,
             batch.response_BT,
+            weights_BT=self._importance(batch, old_BT, sums),
             denominator=denominator,
             clip_low=self._settings.clip_low,
             clip_high=self._settings.clip_high,
@@ -145,6 +152,18 @@ class PolicyTrainer:
         sums.kl += float(metrics.kl)
         sums.clipped += float(metrics.clipped)
         sums.entropy += float(entropies_BT.sum())
+        sums.gap += float((old_BT - batch.sampler_BT)[batch.response_BT].abs().sum())
+
+    def _importance(self, batch: MicroBatch, old_BT: Tensor, sums: _Sums) -> Tensor | None:
+        """Weights of the tokens, None where they are not used; adds to `sums`."""
+        if not self._settings.importance_cap:
+            return None
+        weights_BT, found = importance_weights(
+            old_BT, batch.sampler_BT, batch.response_BT, self._settings.importance_cap
+        )
+        sums.importance += float(found.ratio)
+        sums.capped += float(found.capped)
+        return weights_BT
 
     def _old_logprobs(self, samples: Sequence[Sample]) -> dict[Sample, Tensor]:
         """Log-probabilities of the informative samples' responses before the first step."""
@@ -175,5 +194,15 @@ def _failure(loss: float, norm: float) -> str:
 def _skipped(reason: str) -> UpdateStats:
     nan = math.nan
     return UpdateStats(
-        loss=nan, kl=nan, entropy=nan, grad_norm=nan, clip_fraction=nan, lr=nan, tokens=0, skipped=reason
+        loss=nan,
+        kl=nan,
+        entropy=nan,
+        grad_norm=nan,
+        clip_fraction=nan,
+        lr=nan,
+        tokens=0,
+        logprob_gap=nan,
+        importance_mean=nan,
+        importance_capped=nan,
+        skipped=reason,
     )

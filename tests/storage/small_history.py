@@ -82,6 +82,7 @@ def write_rollouts(history: History, step: int, round_: int) -> None:
         "token_ids": [[3, 4, 5]] * len(prompts),
         "logprobs": [[-0.5, -0.25, -0.125]] * len(prompts),
         "finish_reason": ["stop"] * len(prompts),
+        "policy_version": [step - 1] * len(prompts),
     }
     history.write("tokens", step, {**keys, **tokens}, round_, round=round_)
     rollouts = {
@@ -114,7 +115,11 @@ def write_rewards(history: History, step: int, round_: int) -> None:
 def write_updates(history: History, step: int, loss: float = 0.5) -> None:
     update = {"policy_version": step, "loss": loss, "kl": 0.0, "entropy": 1.0, "grad_norm": 1.0, "clip_fraction": 0.0}
     counts = {"lr": 0.001, "tokens": 12, "groups": 2, "informative_groups": 1, "skipped": ""}
-    history.write("updates", step, {name: [value] for name, value in {**update, **counts}.items()})
+    engine = {"logprob_gap": 0.0, "engine_drift": 0.0, "engine_drift_max": 0.0}
+    importance = {"importance_mean": None, "importance_capped": None}
+    history.write(
+        "updates", step, {name: [value] for name, value in {**update, **counts, **engine, **importance}.items()}
+    )
     quality = {"groups": 2, "spearman": 1.0, "brier": 0.25, "nll": 0.5, "ece": 0.125, "loss_parts": "{}"}
     history.write("predictor_updates", step, {name: [value] for name, value in quality.items()}, predictor="mopps")
 

@@ -1,11 +1,10 @@
-import math
-
 import pytest
 import torch
 from scipy.stats import chisquare
 from transformers import GenerationConfig
 
-from models.engines import build_engine
+from models.engines.base import generate_all
+from models.engines.hf import TransformersEngine
 from models.policy.loading import Policy, load_policy
 from models.records import Generation, Request
 from models.settings import EngineSettings, SamplingSettings
@@ -20,14 +19,15 @@ def tiny() -> Policy:
 
 def make_requests(policy: Policy, seeds: int = 6) -> list[Request]:
     return [
-        Request(tuple(policy.tokenizer.encode(text + "\n")), tuple(range(100 * index, 100 * index + seeds)))
+        Request(tuple(policy.tokenizer.encode(text + "\n")), seed=100 * index, samples=seeds)
         for index, text in enumerate(PROBLEMS)
     ]
 
 
 def generate(policy: Policy, requests: list[Request], batch_size: int = 256, **sampling) -> list[list[Generation]]:
-    engine = build_engine(policy, EngineSettings(batch_size=batch_size), SamplingSettings(**sampling))
-    return engine.generate(requests)
+    engine = TransformersEngine(policy, EngineSettings(batch_size=batch_size), SamplingSettings(**sampling))
+    engine.sync(3)
+    return generate_all(engine, requests)
 
 
 def test_results_come_in_the_order_of_requests_and_seeds(tiny: Policy):
@@ -36,7 +36,7 @@ def test_results_come_in_the_order_of_requests_and_seeds(tiny: Policy):
     assert [len(group) for group in together] == [6] * len(requests)
     for request, group in zip(requests, together, strict=True):
         for seed, generation in zip(request.seeds, group, strict=True):
-            [[alone]] = generate(tiny, [Request(request.prompt_token_ids, (seed,))], batch_size=1)
+            [[alone]] = generate(tiny, [Request(request.prompt_token_ids, seed, samples=1)], batch_size=1)
             assert alone.token_ids == generation.token_ids
             assert alone.finish_reason == generation.finish_reason
             assert alone.logprobs == pytest.approx(generation.logprobs, abs=1e-4)
@@ -80,7 +80,7 @@ def test_any_of_several_end_tokens_ends_a_response(tiny: Policy, monkeypatch: py
 
 def test_first_tokens_are_distributed_as_the_model_says(tiny: Policy):
     prompt = tuple(tiny.tokenizer.encode(PROBLEMS[0] + "\n"))
-    [rows] = generate(tiny, [Request(prompt, tuple(range(800)))], batch_size=800, max_tokens=1)
+    [rows] = generate(tiny, [Request(prompt, seed=0, samples=800)], batch_size=800, max_tokens=1)
     with torch.no_grad():
         probs = torch.softmax(tiny.model(torch.tensor([prompt])).logits[0, -1].double(), -1)
     counts = torch.bincount(torch.tensor([row.token_ids[0] for row in rows]), minlength=len(probs))
@@ -102,7 +102,7 @@ def test_generation_defaults_of_the_model_change_nothing(tiny: Policy, monkeypat
 
 
 def test_a_prompt_without_room_for_a_response_is_refused_before_generation(tiny: Policy):
-    long = Request(tuple([40] * 120), (1,))
+    long = Request(tuple([40] * 120), seed=1, samples=1)
     with pytest.raises(ValueError, match=r"prompt 1 has 120 tokens.*context of 128"):
         generate(tiny, [make_requests(tiny)[0], long])
 
@@ -122,9 +122,11 @@ def test_bfloat16_sampling_stays_near_the_full_model(tiny: Policy):
     assert row.logprobs == pytest.approx(expected, abs=0.2)
 
 
-def test_sync_and_close_are_accepted(tiny: Policy):
-    engine = build_engine(tiny, EngineSettings(), SamplingSettings(max_tokens=1))
+def test_rollouts_carry_the_version_that_was_synced(tiny: Policy):
+    engine = TransformersEngine(tiny, EngineSettings(), SamplingSettings(max_tokens=1))
     engine.sync(3)
-    assert engine.name == "transformers"
-    assert math.isfinite(engine.generate(make_requests(tiny, seeds=1))[0][0].logprobs[0])
+    [[first], *_] = generate_all(engine, make_requests(tiny, seeds=1))
+    engine.sync(4)
+    [[second], *_] = generate_all(engine, make_requests(tiny, seeds=1))
+    assert (first.policy_version, second.policy_version) == (3, 4)
     engine.close()

@@ -1,0 +1,241 @@
+"""The `vllm-server` engine: groups are spread over `vllm serve` endpoints.
+
+Weights travel through a folder that trainer and servers see. A server that
+fails gets no more requests until it works again, one that restarted not before
+the next sync; its groups are asked of the others.
+"""
+
+import logging
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from models.engines.base import check_context
+from models.engines.endpoints import Endpoints
+from models.engines.vllm_params import make_generation, sampling_options, scoring_options
+from models.errors import EngineError
+from models.policy.loading import Policy, save_policy
+from models.records import Generation, Request
+from models.settings import EngineSettings, SamplingSettings
+
+logger = logging.getLogger(__name__)
+
+HEALTH_SECONDS = 5.0
+_REFUSALS = (httpx.codes.BAD_REQUEST, httpx.codes.UNPROCESSABLE_ENTITY)
+"""Answers that another server would give too."""
+HOW_TO_SERVE = (
+    "start it with VLLM_SERVER_DEV_MODE=1 and --worker-extension-cls models.engines.vllm_worker.PolicyWorker, "
+    "foreroll on its PYTHONPATH"
+)
+
+
+class _Refused(EngineError):
+    """The request itself is at fault, not the server."""
+
+
+class VllmServerEngine:
+    """A client of one or several servers of the same model."""
+
+    name = "vllm-server"
+    whole_rounds = False
+
+    def __init__(
+        self, policy: Policy, engine: EngineSettings, sampling: SamplingSettings, *, longest_prompt: int
+    ) -> None:
+        """Look every server up.
+
+        Raises:
+            EngineError: no server answers, or one cannot take weights or sequences of this length.
+        """
+        if not engine.servers:
+            raise EngineError("engine vllm-server has no servers: --set engine.servers='[\"http://localhost:8000\"]'")
+        self._policy = policy
+        self._settings = engine
+        self._sampling = sampling
+        self._context = longest_prompt + sampling.max_tokens
+        self._endpoints = Endpoints([address.rstrip("/") for address in engine.servers])
+        self._http = httpx.Client(
+            timeout=httpx.Timeout(engine.timeout, connect=HEALTH_SECONDS),
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=engine.concurrency),
+        )
+        self._folder = Path(tempfile.mkdtemp(prefix="foreroll-weights-", dir=engine.weights_folder or None))
+        self.policy_version: int | None = None
+        for address in self._endpoints.addresses:
+            self._look_up(address)
+        self._need_one()
+
+    def generate(self, requests: Sequence[Request]) -> Iterator[tuple[int, list[Generation]]]:
+        """Groups as they finish, each from one server; after a failure, those that had begun come first."""
+        check_context(requests, self._sampling.max_tokens, self._context)
+        threads = len(self._endpoints.addresses) * self._settings.concurrency
+        failure: BaseException | None = None
+        with ThreadPoolExecutor(threads, thread_name_prefix="rollouts") as pool:
+            asked = {pool.submit(self._ask, request): position for position, request in enumerate(requests)}
+            try:
+                for future in as_completed(asked):
+                    if future.cancelled():
+                        continue
+                    failure = failure or future.exception()
+                    if failure:  # begin nothing new, and keep what others still finish
+                        pool.shutdown(wait=False, cancel_futures=True)
+                    if not future.exception():
+                        yield asked[future], future.result()
+            finally:
+                pool.shutdown(cancel_futures=True)
+        if failure:
+            raise failure
+
+    def sync(self, policy_version: int) -> None:
+        """Write the weights once, let every server that answers load them, and drop cached prefixes.
+
+        A server that had failed is taken back when it answers again.
+        """
+        self.policy_version = None
+        folder = self._folder / f"policy-{policy_version}"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        save_policy(self._policy, folder)
+        with ThreadPoolExecutor(len(self._endpoints.addresses)) as pool:
+            list(pool.map(lambda address: self._load(address, folder, policy_version), self._endpoints.addresses))
+        shutil.rmtree(folder)
+        self._need_one()
+        self.policy_version = policy_version
+
+    def suspend(self) -> None:
+        """The servers' memory is not the trainer's."""
+
+    def score(self, token_ids: Sequence[int]) -> list[float]:
+        """[len - 1] log-probabilities of the tokens after the first, by the working server that is furthest off.
+
+        One server may have kept old weights while the others are right, so the
+        one whose scores differ most from the mean over all is reported.
+        """
+        found = [self._score_at(address, token_ids) for address in self._endpoints.working]
+        mean = [sum(column) / len(found) for column in zip(*found, strict=True)]
+        return max(found, key=lambda scores: sum(abs(a - b) for a, b in zip(scores, mean, strict=True)))
+
+    def close(self) -> None:
+        """Leave the servers running; they are not ours."""
+        self._http.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _ask(self, request: Request) -> list[Generation]:
+        """One group, from whichever server gives it; pauses grow between tries."""
+        for attempt in range(self._settings.retries + 1):
+            if attempt > 0:
+                time.sleep(2.0 ** (attempt - 1))
+                self._revive()
+            with self._endpoints.lend() as address:
+                if address is None:
+                    continue
+                try:
+                    return self._ask_at(address, request)
+                except _Refused:
+                    raise
+                except (httpx.HTTPError, EngineError, ValueError, KeyError) as error:
+                    self._fail(address, error)
+        raise EngineError(f"no server is left to generate: {self._explain_faults()}")
+
+    def _ask_at(self, address: str, request: Request) -> list[Generation]:
+        assert self.policy_version is not None
+        options = sampling_options(self._sampling, request, self._policy.eos_ids)
+        answer = self._generate_at(address, request.prompt_token_ids, options)
+        choices = sorted(answer["choices"], key=lambda choice: choice["index"])
+        if len(choices) != request.samples:
+            raise EngineError(f"it returned {len(choices)} responses, not {request.samples}")
+        return [
+            make_generation(
+                token_ids=choice["token_ids"],
+                logprobs=[entry["logprob"] for entry in choice["logprobs"]["content"]],
+                finish_reason=choice["finish_reason"],
+                versions={span["version"] for span in choice["weight_versions"] or ()},
+                policy_version=self.policy_version,
+            )
+            for choice in choices
+        ]
+
+    def _score_at(self, address: str, token_ids: Sequence[int]) -> list[float]:
+        try:
+            answer = self._generate_at(address, token_ids, scoring_options())
+        except httpx.HTTPError as error:
+            raise EngineError(f"server {address} failed right after a sync ({error!r}): see its log") from error
+        entries = zip(token_ids[1:], answer["prompt_logprobs"][1:], strict=True)
+        return [entry[str(token)]["logprob"] for token, entry in entries]
+
+    def _generate_at(self, address: str, token_ids: Sequence[int], options: dict[str, Any]) -> Any:
+        body = {"token_ids": list(token_ids), "sampling_params": options}
+        return self._post(address, "/inference/v1/generate", body).json()
+
+    def _load(self, address: str, folder: Path, policy_version: int) -> None:
+        """Bring one server up to date, or give it up."""
+        try:
+            self._post(address, "/pause?mode=wait")
+            try:
+                self._post(address, "/collective_rpc", {"method": "update_policy", "args": [str(folder.absolute())]})
+                self._post(address, "/reset_prefix_cache")
+                self._post(address, "/update_weight_version", {"new_version": str(policy_version)})
+            finally:
+                self._post(address, "/resume")
+        except httpx.HTTPError as error:
+            self._fail(address, error)
+        else:
+            self._endpoints.take_back(address)
+
+    def _revive(self) -> None:
+        """Take back the servers that work again and still have the weights."""
+        for address in self._endpoints.faults:
+            try:
+                self._http.get(f"{address}/health", timeout=HEALTH_SECONDS).raise_for_status()
+                info = self._http.get(f"{address}/weight_info", timeout=HEALTH_SECONDS).raise_for_status().json()
+            except (httpx.HTTPError, ValueError):
+                continue
+            if info["weight_version"] == str(self.policy_version):
+                self._endpoints.take_back(address)
+
+    def _look_up(self, address: str) -> None:
+        """Give up a server that does not answer; refuse one that cannot do what a run asks."""
+        try:
+            self._http.get(f"{address}/health", timeout=HEALTH_SECONDS).raise_for_status()
+            models = self._http.get(f"{address}/v1/models", timeout=HEALTH_SECONDS).raise_for_status().json()
+            offers = self._http.get(f"{address}/weight_info", timeout=HEALTH_SECONDS)
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+            self._fail(address, error)
+            return
+        if offers.status_code != httpx.codes.OK:
+            raise EngineError(f"server {address} cannot take new weights: {HOW_TO_SERVE}")
+        context = models["data"][0]["max_model_len"]
+        if context < self._context:
+            raise EngineError(
+                f"server {address} takes sequences of {context} tokens, and this run needs {self._context}: "
+                "start it with a larger --max-model-len, or lower sampling.max_tokens"
+            )
+
+    def _post(self, address: str, path: str, body: Any = None) -> httpx.Response:
+        answer = self._http.post(address + path, json=body)
+        if answer.status_code in _REFUSALS:
+            raise _Refused(f"server {address} refuses {path}: {answer.text[:200]}")
+        if answer.status_code >= httpx.codes.BAD_REQUEST:
+            raise httpx.HTTPStatusError(
+                f"{path} answered {answer.status_code}: {answer.text[:200]}", request=answer.request, response=answer
+            )
+        return answer
+
+    def _fail(self, address: str, error: Exception) -> None:
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        if self._endpoints.give_up(address, reason):
+            left = len(self._endpoints.working)
+            logger.warning("server %s is given up for now (%s); %d left", address, reason, left)
+
+    def _need_one(self) -> None:
+        if not self._endpoints.working:
+            raise EngineError(f"no server works: {self._explain_faults()}")
+
+    def _explain_faults(self) -> str:
+        faults = "; ".join(f"{address}: {reason}" for address, reason in self._endpoints.faults.items())
+        return f"{faults}. Start one and run again; what was finished is kept"
