@@ -73,7 +73,7 @@ class PolicyTrainer:
         assert all(sample.prompt_token_ids and sample.token_ids for sample in samples)
         minibatches = self._deal(samples, seed)
         if not minibatches:
-            return _skipped(NOTHING_TO_LEARN)
+            return skipped_update(NOTHING_TO_LEARN)
         several = len(minibatches) > 1
         olds = self._old_logprobs([sample for part in minibatches for sample in part]) if several else {}
         before = self._optimizer.snapshot() if several else None
@@ -83,7 +83,7 @@ class PolicyTrainer:
             if failure:
                 if before is not None:
                     self._optimizer.restore(before)
-                return _skipped(failure)
+                return skipped_update(failure)
         return UpdateStats(
             loss=sums.loss / len(minibatches),
             kl=sums.kl / sums.tokens,
@@ -191,7 +191,8 @@ def _failure(loss: float, norm: float) -> str:
     return ""
 
 
-def _skipped(reason: str) -> UpdateStats:
+def skipped_update(reason: str) -> UpdateStats:
+    """The statistics of an update that was not applied."""
     nan = math.nan
     return UpdateStats(
         loss=nan,

@@ -15,8 +15,7 @@ from flows.cli import main
 from flows.commands.train import resolve_config
 from flows.config import build_config
 from flows.train import train
-from models.policy.update import PolicyTrainer
-from models.records import UpdateStats
+from models.policy.update import PolicyTrainer, skipped_update
 from storage.catalog import query
 from storage.checkpoints import checkpoint_steps
 from storage.errors import MismatchError, StoreError
@@ -266,8 +265,7 @@ def test_held_out_prompts_that_are_trained_on_are_reported(tmp_path: Path, caplo
 def test_a_run_whose_updates_stay_non_finite_stops_and_names_the_mend(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    nan = float("nan")
-    broken = UpdateStats(nan, nan, nan, nan, nan, nan, tokens=0, skipped="loss is nan")
+    broken = skipped_update("loss is nan")
     monkeypatch.setattr(PolicyTrainer, "update", lambda self, samples, *, seed: broken)
     config = build_config(small_config(make_store(tmp_path / "store")))
     with pytest.raises(RunStopped, match=r"3 policy updates in a row were skipped \(loss is nan\); mend it with"):
