@@ -111,7 +111,7 @@ class Request:
 
     prompt_token_ids: tuple[int, ...]
     seeds: tuple[int, ...]
-    """One seed a rollout; the same seed and weights give the same response in any batch."""
+    """One seed a rollout; the same seed and weights give the same response in any batch, up to its float32 noise."""
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ class UpdateStats:
 
     loss: float
     kl: float
-    """Estimated KL(old ‖ new) per response token (k3), after the update's last optimiser step: 0 on-policy."""
+    """Estimated KL(old ‖ new) per response token (k3), each at the time it was trained on: 0 with one minibatch."""
     entropy: float
     """Mean entropy of the token distribution over response positions, in nats."""
     grad_norm: float
