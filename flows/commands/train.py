@@ -48,15 +48,18 @@ def resolve_config(from_file: dict[str, Any], given: dict[str, Any]) -> TrainCon
     Raises:
         ConfigError: a value is wrong.
     """
-    config = build_config(merge(from_file, given))
     if from_file or "preset" in given:
-        return config
-    layout = Layout(config.store.absolute())
-    known = read_run(layout, config.run) or read_run(layout, config.fork_from.partition("@")[0] or config.run)
-    if known is None:
-        return config
-    here = {"run": config.run, "store": str(config.store), "fork_from": config.fork_from}
-    return build_config(merge(merge(known.config, here), given))
+        return build_config(merge(from_file, given))
+    place = build_config({key: given[key] for key in ("store", "run", "fork_from") if key in given})
+    return build_config(merge(_stored_config(place), given))
+
+
+def _stored_config(place: TrainConfig) -> dict[str, Any]:
+    layout = Layout(place.store.absolute())
+    known = read_run(layout, place.run)
+    if known is None and place.fork_from:
+        known = read_run(layout, place.fork_from.partition("@")[0])
+    return merge(known.config, {"run": place.run, "store": str(place.store)}) if known else {}
 
 
 def _train(config: TrainConfig) -> int:
