@@ -48,16 +48,23 @@ class Holder:
         """On this host: no such process; elsewhere: no heartbeat for `STALE_SECONDS`."""
         if self.host != socket.gethostname():
             return time.time() - self.heartbeat > STALE_SECONDS
+        return has_died(self.pid, self.birth) if self.birth else self._has_died_by_the_clock()
+
+    def _has_died_by_the_clock(self) -> bool:
         try:
             process = psutil.Process(self.pid)
-            return bool(self._is_another(process) or process.status() == psutil.STATUS_ZOMBIE)
+            is_another = abs(process.create_time() - self.started) > 1.0
+            return bool(is_another or process.status() == psutil.STATUS_ZOMBIE)
         except psutil.NoSuchProcess:
             return True
 
-    def _is_another(self, process: psutil.Process) -> bool:
-        if not self.birth:
-            return bool(abs(process.create_time() - self.started) > 1.0)
-        return self.birth != birth_of(process.pid)
+
+def has_died(pid: int, birth: str) -> bool:
+    """Whether a process of this host is gone, perhaps with another one in its place."""
+    try:
+        return birth_of(pid) != birth or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def birth_of(pid: int) -> str:
