@@ -13,7 +13,8 @@ from models.difficulty import build_predictor
 from models.difficulty.base import State
 from models.difficulty.states import fits
 from models.engines import build_engine
-from models.policy.loading import SMOLLM2, convert_smollm2, load_policy
+from models.errors import ModelError
+from models.policy.loading import SMOLLM2, Policy, convert_smollm2, load_policy
 from models.policy.update import PolicyTrainer
 from models.records import Pool
 from models.seeding import derive_seed
@@ -146,9 +147,7 @@ def _build(layout: Layout, plan: RunPlan, record: Run, lock: RunLock) -> Workben
     history.remove_leftovers()
     remove_checkpoint_leftovers(layout, plan.run)
     checkpoint = _newest_checkpoint(layout, record)
-    policy = load_policy(
-        str(checkpoint / "policy" if checkpoint else _base_model(layout, settings)), settings.policy.dtype
-    )
+    policy = _load_policy(layout, settings, checkpoint)
     train = tokenise(layout, settings, settings.prompts.train, policy)
     heldout = tokenise(layout, settings, settings.prompts.heldout, policy)
     warn_of_overlap(train, heldout)
@@ -170,6 +169,17 @@ def _build(layout: Layout, plan: RunPlan, record: Run, lock: RunLock) -> Workben
     if checkpoint:
         _restore(bench, checkpoint, record)
     return bench
+
+
+def _load_policy(layout: Layout, settings: TrainSettings, checkpoint: Path | None) -> Policy:
+    if checkpoint is None:
+        return load_policy(_base_model(layout, settings), settings.policy.dtype)
+    try:
+        return load_policy(str(checkpoint / "policy"), settings.policy.dtype)
+    except ModelError as error:
+        raise StoreError(
+            f"checkpoint {checkpoint} is damaged ({error}): delete it, and the one before is used"
+        ) from error
 
 
 def _newest_checkpoint(layout: Layout, record: Run) -> Path | None:

@@ -91,11 +91,13 @@ def fork_checkpoint(layout: Layout, source: str) -> tuple[str, int]:
 def _check_fork(layout: Layout, plan: RunPlan) -> None:
     source, _ = fork_checkpoint(layout, plan.fork_from)
     parent = read_run(layout, source)
-    wanted = plan.settings.policy.model
-    if parent is not None and parent.config["policy"]["model"] != wanted:
+    if parent is None:
+        raise StoreError(f"cannot fork {plan.fork_from}: {layout.run_file(source)} is missing: restore it")
+    theirs, wanted = parent.config["policy"]["model"], plan.settings.policy.model
+    if wanted != theirs:
         raise StoreError(
             f"cannot fork {plan.fork_from} with policy.model = {wanted}: a fork begins with its parent's weights, "
-            f"which are {parent.config['policy']['model']}'s: leave policy.model as it is, or leave --from out"
+            f"which are {theirs}'s: leave policy.model as it is, or leave --from out"
         )
 
 

@@ -289,6 +289,18 @@ def test_a_fork_has_its_parents_weights_and_needs_no_base_model(store_copy: Path
     assert checkpoint_steps(layout, "forked") == [0]
 
 
+def test_a_parent_that_is_damaged_is_named(store_copy: Path) -> None:
+    layout = Layout(store_copy)
+    newest = layout.checkpoint("small", 6)
+    (newest / "policy" / "model.safetensors").write_bytes(b"")
+    with pytest.raises(StoreError, match=f"checkpoint {newest} is damaged .*: delete it, and the one before is used"):
+        open_and_close(fork(store_copy, "small"))
+    shutil.rmtree(newest)
+    layout.run_file("small").unlink()
+    with pytest.raises(StoreError, match=r"cannot fork small: .*small\.json is missing: restore it"):
+        check_plan(build_config(small_config(store_copy, run="forked", fork_from="small")).plan())
+
+
 @pytest.mark.parametrize(
     ("predictor", "warnings"), [({"lr": 0.01}, 0), ({"width": 32}, 1), ({"latent": 8}, 1), ({"name": "mopps"}, 1)]
 )
