@@ -13,7 +13,7 @@ def fits(state: State, fresh: State) -> bool:
     A first dimension that counts prompts may differ: those of the pool, or
     those observed last, of which a fresh predictor has none.
     """
-    pool = len(fresh["prompt_ids"])
+    pool = len(fresh.get("prompt_ids", ()))
     return all(name in state and _matches(state[name], array, pool) for name, array in fresh.items())
 
 
