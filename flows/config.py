@@ -95,8 +95,9 @@ class TrainConfig(BaseModel):
 
     @field_validator("predictor", "engine", mode="before")
     @classmethod
-    def _name_alone(cls, value: Any) -> Any:
-        return _named(value)
+    def _name_predictor(cls, value: Any) -> Any:
+        value = _named(value)
+        return {"name": GpsSettings().name, **value} if isinstance(value, Mapping) else value
 
     def settings(self) -> TrainSettings:
         """The part that decides what is computed."""

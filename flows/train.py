@@ -4,6 +4,7 @@ from prefect import flow
 from prefect.artifacts import create_markdown_artifact
 
 from flows.config import TrainConfig
+from flows.crashed import mark_crashed
 from flows.progress import show_progress
 from flows.stopping import StopRequest, listen_for_stop
 from models.settings import EvaluationSettings
@@ -27,6 +28,7 @@ def train(config: TrainConfig) -> None:
         RunStopped: too many updates in a row were not finite.
         RunInterrupted: SIGTERM or Ctrl-C; the run is checkpointed and can go on.
     """
+    mark_crashed()
     with listen_for_stop() as stop, open_workbench(config.plan()) as (bench, target):
         committed = bench.history.last_committed()
         for step in range(bench.step + 1, committed + 1):

@@ -170,7 +170,7 @@ class UpdateStats:
 
     loss: float
     kl: float
-    """Estimated KL(old ‖ new) per response token (k3), after the update's last optimiser step: 0 on-policy."""
+    """Estimated KL(old ‖ new) per response token (k3), each at the time it was trained on: 0 with one minibatch."""
     entropy: float
     """Mean entropy of the token distribution over response positions, in nats."""
     grad_norm: float

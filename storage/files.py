@@ -25,7 +25,7 @@ def write_once(path: Path, data: bytes) -> None:
     """
     with _temporary(path) as temporary:
         _write_synced(temporary, data)
-        os.link(temporary, path)
+        _link(temporary, path)
     sync_folder(path.parent)
 
 
@@ -148,6 +148,19 @@ def refusal(path: Path, error: OSError) -> str:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"cannot write {path}: {error.strerror}: free some space and run again; what is stored is intact"
     return f"cannot write {path}: {error.strerror or error}"
+
+
+def _link(temporary: Path, path: Path) -> None:
+    """Give a file its real name, unless that is taken: a rename would put it in place of the other."""
+    try:
+        os.link(temporary, path)
+    except OSError as error:
+        if error.errno in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS):
+            raise StoreError(
+                f"cannot write {path}: its file system has no hard links ({error.strerror}), without which two writers "
+                "could overwrite each other: put the store on one that has, with --store"
+            ) from error
+        raise
 
 
 def _write_synced(path: Path, data: bytes) -> None:

@@ -29,11 +29,13 @@ class Holder:
     host: str
     pid: int
     started: float
-    """Start of the process, seconds since 1970; tells it from a later process with the same pid."""
+    """Start of the process, seconds since 1970; for people, since a step of the clock changes it."""
     epoch: int
     """How many processes have held the run, this one included."""
     heartbeat: float
     """Last sign of life, seconds since 1970."""
+    birth: str = ""
+    """What `birth_of` says; tells the process from a later one with the same pid. Empty in old lock files."""
 
     def __str__(self) -> str:
         age = max(0.0, time.time() - self.heartbeat)
@@ -46,12 +48,38 @@ class Holder:
         """On this host: no such process; elsewhere: no heartbeat for `STALE_SECONDS`."""
         if self.host != socket.gethostname():
             return time.time() - self.heartbeat > STALE_SECONDS
+        return has_died(self.pid, self.birth) if self.birth else self._has_died_by_the_clock()
+
+    def _has_died_by_the_clock(self) -> bool:
         try:
             process = psutil.Process(self.pid)
             is_another = abs(process.create_time() - self.started) > 1.0
             return bool(is_another or process.status() == psutil.STATUS_ZOMBIE)
         except psutil.NoSuchProcess:
             return True
+
+
+def has_died(pid: int, birth: str) -> bool:
+    """Whether a process of this host is gone, perhaps with another one in its place."""
+    try:
+        return birth_of(pid) != birth or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def birth_of(pid: int) -> str:
+    """Id of the machine's boot, and clock ticks since then at which a process started: no step of the clock moves it.
+
+    Raises:
+        psutil.NoSuchProcess: it is gone.
+    """
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except (FileNotFoundError, ProcessLookupError):
+        raise psutil.NoSuchProcess(pid) from None
+    fields = status.rpartition(")")[2].split()  # the second field is a name, which may hold anything
+    return f"{boot} {fields[22 - 3]}"
 
 
 @contextlib.contextmanager
@@ -91,7 +119,14 @@ def _acquire(layout: Layout, run: str) -> "RunLock":
         before = _dead_holder(layout, run)
         known = read_run(layout, run)
         epoch = 1 + max(before.epoch if before else 0, known.epoch if known else 0)
-        holder = Holder(socket.gethostname(), process.pid, process.create_time(), epoch, time.time())
+        holder = Holder(
+            host=socket.gethostname(),
+            pid=process.pid,
+            started=process.create_time(),
+            epoch=epoch,
+            heartbeat=time.time(),
+            birth=birth_of(process.pid),
+        )
         lock = RunLock(layout.lock_file(run), holder)
         lock.path.unlink(missing_ok=True)
         try:

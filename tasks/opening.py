@@ -10,14 +10,23 @@ from pathlib import Path
 import torch
 
 from models.difficulty import build_predictor
+from models.difficulty.base import State
+from models.difficulty.states import fits
 from models.engines import build_engine
 from models.engines.base import Engine
+from models.errors import ModelError
 from models.policy.loading import SMOLLM2, Policy, convert_smollm2, load_policy
 from models.policy.update import PolicyTrainer
 from models.records import Pool
 from models.seeding import derive_seed
 from models.settings import TrainSettings
-from storage.checkpoints import checkpoint_steps, load_arrays, read_checkpoint, remove_checkpoint_leftovers
+from storage.checkpoints import (
+    Checkpoint,
+    checkpoint_steps,
+    load_arrays,
+    read_checkpoint,
+    remove_checkpoint_leftovers,
+)
 from storage.errors import StoreError
 from storage.files import new_folder
 from storage.history import History
@@ -156,9 +165,7 @@ def _build(layout: Layout, plan: RunPlan, record: Run, lock: RunLock) -> Workben
     history.remove_leftovers()
     remove_checkpoint_leftovers(layout, plan.run)
     checkpoint = _newest_checkpoint(layout, record)
-    policy = load_policy(
-        str(checkpoint / "policy" if checkpoint else _base_model(layout, settings)), settings.policy.dtype
-    )
+    policy = _load_policy(layout, settings, checkpoint)
     train = tokenise(layout, settings, settings.prompts.train, policy)
     heldout = tokenise(layout, settings, settings.prompts.heldout, policy)
     warn_of_overlap(train, heldout)
@@ -182,25 +189,55 @@ def _build(layout: Layout, plan: RunPlan, record: Run, lock: RunLock) -> Workben
     return bench
 
 
+def _load_policy(layout: Layout, settings: TrainSettings, checkpoint: Path | None) -> Policy:
+    if checkpoint is None:
+        return load_policy(_base_model(layout, settings), settings.policy.dtype)
+    try:
+        return load_policy(str(checkpoint / "policy"), settings.policy.dtype)
+    except ModelError as error:
+        raise StoreError(
+            f"checkpoint {checkpoint} is damaged ({error}): delete it, and the one before is used"
+        ) from error
+
+
 def _newest_checkpoint(layout: Layout, record: Run) -> Path | None:
     steps = checkpoint_steps(layout, record.run)
     if steps:
         return layout.checkpoint(record.run, steps[-1])
-    if record.forked_from:
-        return layout.checkpoint(record.forked_from["run"], record.forked_from["step"])
-    return None
+    if not record.forked_from:
+        return None
+    parent, step = record.forked_from["run"], record.forked_from["step"]
+    if step not in checkpoint_steps(layout, parent):
+        raise StoreError(
+            f"run {record.run} has no checkpoint yet, and that of run {parent} at step {step}, from which it was "
+            "forked, is gone: begin another fork with --run NEW --from RUN"
+        )
+    return layout.checkpoint(parent, step)
 
 
 def _restore(bench: Workbench, checkpoint: Path, record: Run) -> None:
     """Bring the live objects to a checkpoint; one of another run counts as step 0 of this one."""
     about = read_checkpoint(checkpoint)
     bench.trainer.load_state_dict(load_arrays(checkpoint / "optimizer"))
-    if about.predictor == bench.settings.predictor.name:
-        bench.predictor.load_state_dict(load_arrays(checkpoint / "predictor"))
+    state = load_arrays(checkpoint / "predictor")
+    if about.run == record.run or _can_take_over(bench, about, state):
+        bench.predictor.load_state_dict(state)
     if about.run == record.run:
         bench.step = about.step
         bench.policy_version = about.policy_version
         bench.skipped_in_a_row = about.skipped_in_a_row
+
+
+def _can_take_over(bench: Workbench, about: Checkpoint, state: State) -> bool:
+    """Whether a fork can go on with its parent's predictor; warns where it cannot."""
+    name = bench.settings.predictor.name
+    usable = about.predictor == name and fits(state, bench.predictor.state_dict())
+    if not usable:
+        logger.warning(
+            "run %s: predictor %s starts fresh, because what predictor %s of run %s learned does not fit its settings",
+            bench.run, name, about.predictor, about.run,
+        )  # fmt: skip
+    return usable
 
 
 def _base_model(layout: Layout, settings: TrainSettings) -> str:

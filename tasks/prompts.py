@@ -16,6 +16,7 @@ from models.problems import BUILTIN
 from models.records import Prompt
 from models.rewards import VERIFIERS
 from models.settings import TrainSettings
+from storage.files import set_aside
 from storage.layout import Layout
 from storage.prompts import holds_dataset, read_dataset, read_embeddings, write_dataset, write_embeddings
 from tasks.workbench import TokenisedPrompts
@@ -110,13 +111,24 @@ def read_or_make_embeddings(
     if "gps" not in (settings.predictor.name, settings.acquisition.name):
         return None
     encoder = WordllamaEncoder()
-    cached = read_embeddings(layout, encoder.name, train.dataset)
+    ids = [prompt.prompt_id for prompt in train.prompts]
+    cached = _cached_embeddings(layout, encoder.name, train.dataset, ids)
+    if cached is not None:
+        flat = cached.combine_chunks().flatten().to_numpy()
+        return np.array(flat, dtype=np.float32).reshape(len(ids), -1)  # Arrow's own memory is read-only
+    found = encoder.encode([prompt.text for prompt in train.prompts])
+    rows = pa.FixedSizeListArray.from_arrays(found.ravel(), found.shape[1])
+    write_embeddings(layout, encoder.name, train.dataset, ids, rows)
+    return found
+
+
+def _cached_embeddings(layout: Layout, encoder: str, dataset: str, ids: list[str]) -> pa.ChunkedArray | None:
+    """Embeddings of the prompts `ids`, in their order; a cache that holds those of others is set aside."""
+    cached = read_embeddings(layout, encoder, dataset)
     if cached is None:
-        found = encoder.encode([prompt.text for prompt in train.prompts])
-        ids = [prompt.prompt_id for prompt in train.prompts]
-        rows = pa.FixedSizeListArray.from_arrays(found.ravel(), found.shape[1])
-        write_embeddings(layout, encoder.name, train.dataset, ids, rows)
-        cached = read_embeddings(layout, encoder.name, train.dataset)
-    assert cached is not None
-    flat = cached["embedding"].combine_chunks().flatten().to_numpy()
-    return np.array(flat, dtype=np.float32).reshape(len(train.prompts), -1)  # Arrow's own memory is read-only
+        return None
+    if cached["prompt_id"].to_pylist() != ids:
+        path = layout.embeddings(encoder, dataset)
+        logger.warning("%s is of other prompts; set aside as %s and made again", path, set_aside(path).name)
+        return None
+    return cached["embedding"]

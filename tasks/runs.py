@@ -35,7 +35,7 @@ def check_plan(plan: RunPlan) -> None:
     for dataset in (plan.settings.prompts.train, plan.settings.prompts.heldout):
         _check_dataset(layout, dataset)
     if plan.fork_from:
-        fork_checkpoint(layout, plan.fork_from)
+        _check_fork(layout, plan)
     else:
         resolve_source(plan.settings.policy.model)
 
@@ -44,11 +44,12 @@ def create_run(layout: Layout, plan: RunPlan, epoch: int) -> Run:
     """The file of a new run, with all that it pins."""
     datasets = {plan.settings.prompts.train, plan.settings.prompts.heldout}
     forked_from = {}
-    model = resolve_source(plan.settings.policy.model)
     if plan.fork_from:
         source, step = fork_checkpoint(layout, plan.fork_from)
         forked_from = {"run": source, "step": step}
         model = layout.checkpoint(source, step) / "policy"
+    else:
+        model = resolve_source(plan.settings.policy.model)
     pins = {
         "datasets": {dataset: dataset_digest(layout, dataset) for dataset in sorted(datasets)},
         "model": model_digest(model),
@@ -87,10 +88,29 @@ def fork_checkpoint(layout: Layout, source: str) -> tuple[str, int]:
     return run, int(wanted) if wanted else steps[-1]
 
 
+def _check_fork(layout: Layout, plan: RunPlan) -> None:
+    source, _ = fork_checkpoint(layout, plan.fork_from)
+    parent = read_run(layout, source)
+    if parent is None:
+        raise StoreError(f"cannot fork {plan.fork_from}: {layout.run_file(source)} is missing: restore it")
+    theirs, wanted = parent.config["policy"]["model"], plan.settings.policy.model
+    if wanted != theirs:
+        raise StoreError(
+            f"cannot fork {plan.fork_from} with policy.model = {wanted}: a fork begins with its parent's weights, "
+            f"which are {theirs}'s: leave policy.model as it is, or leave --from out"
+        )
+
+
+def _was_forked_from(run: Run, source: str) -> bool:
+    """Whether `RUN` or `RUN@STEP` is where a run came from; without a step any of that run's will do."""
+    parent, _, step = source.partition("@")
+    return run.forked_from.get("run") == parent and step in ("", str(run.forked_from["step"]))
+
+
 def _check_continuable(layout: Layout, plan: RunPlan, known: Run) -> None:
     if known.state == "stopped":
         raise StoreError(f"run {plan.run} was stopped: {known.message}")
-    if plan.fork_from and tuple(known.forked_from.values()) != fork_checkpoint(layout, plan.fork_from):
+    if plan.fork_from and not _was_forked_from(known, plan.fork_from):
         raise StoreError(f"run {plan.run} exists and was not forked from {plan.fork_from}: choose another --run")
     if plan.settings.threads not in (0, known.pins["threads"]):
         raise StoreError(

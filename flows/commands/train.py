@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from flows.config import TrainConfig, build_config, merge, parse_assignments, read_toml
+from flows.config import ConfigError, TrainConfig, build_config, merge, parse_assignments, read_toml
 from flows.environment import apply_defaults
 from storage.layout import Layout
 from storage.runs import read_run
@@ -38,6 +38,7 @@ def train_from_command_line(
 
     check_plan(config.plan())
     check_free(Layout(config.store.absolute()), config.run)
+    check_server()
     return _train(config)
 
 
@@ -48,15 +49,39 @@ def resolve_config(from_file: dict[str, Any], given: dict[str, Any]) -> TrainCon
     Raises:
         ConfigError: a value is wrong.
     """
-    config = build_config(merge(from_file, given))
     if from_file or "preset" in given:
-        return config
-    layout = Layout(config.store.absolute())
-    known = read_run(layout, config.run) or read_run(layout, config.fork_from.partition("@")[0] or config.run)
-    if known is None:
-        return config
-    here = {"run": config.run, "store": str(config.store), "fork_from": config.fork_from}
-    return build_config(merge(merge(known.config, here), given))
+        return build_config(merge(from_file, given))
+    place = build_config({key: given[key] for key in ("store", "run", "fork_from") if key in given})
+    return build_config(merge(_stored_config(place), given))
+
+
+def _stored_config(place: TrainConfig) -> dict[str, Any]:
+    layout = Layout(place.store.absolute())
+    known = read_run(layout, place.run)
+    if known is None and place.fork_from:
+        known = read_run(layout, place.fork_from.partition("@")[0])
+    return merge(known.config, {"run": place.run, "store": str(place.store)}) if known else {}
+
+
+def check_server() -> None:
+    """Refuse a Prefect server that does not answer; where none is set, the flow starts a temporary one.
+
+    Raises:
+        ConfigError: names its URL.
+    """
+    from prefect.client.orchestration import get_client
+    from prefect.settings import PREFECT_API_URL
+
+    if not PREFECT_API_URL.value():
+        return
+    try:
+        with get_client(sync_client=True) as client:
+            client.api_version()
+    except Exception as error:  # what the client raises has no common type
+        raise ConfigError(
+            f"no Prefect server answers at {PREFECT_API_URL.value()} ({error}): start it, or mend PREFECT_API_URL, "
+            "which ends in /api"
+        ) from None
 
 
 def _train(config: TrainConfig) -> int:

@@ -1,10 +1,29 @@
-"""The predictors by name."""
+"""The predictors that settings can name; one is imported when it is built, because some need torch."""
+
+from collections.abc import Callable
+from typing import Any
 
 from models.difficulty.base import Predictor
-from models.difficulty.gps import Gps
-from models.difficulty.mopps import Mopps
 from models.records import Pool
 from models.settings import GpsSettings, MoppsSettings, PredictorSettings
+
+
+def _gps(settings: GpsSettings, pool: Pool, seed: int) -> Predictor:
+    from models.difficulty.gps import Gps
+
+    return Gps(settings, pool, seed=seed)
+
+
+def _mopps(settings: MoppsSettings, pool: Pool, seed: int) -> Predictor:
+    from models.difficulty.mopps import Mopps
+
+    return Mopps(settings, pool)
+
+
+PREDICTORS: dict[str, Callable[[Any, Pool, int], Predictor]] = {
+    "gps": _gps,
+    "mopps": _mopps,
+}
 
 
 def build_predictor(settings: PredictorSettings, pool: Pool, *, seed: int) -> Predictor:
@@ -13,8 +32,4 @@ def build_predictor(settings: PredictorSettings, pool: Pool, *, seed: int) -> Pr
     Args:
         seed: of the initial weights, where there are any.
     """
-    match settings:
-        case MoppsSettings():
-            return Mopps(settings, pool)
-        case GpsSettings():
-            return Gps(settings, pool, seed=seed)
+    return PREDICTORS[settings.name](settings, pool, seed)

@@ -33,11 +33,6 @@ def prompt_token_ids(prompt: Prompt, template: Template, tokenizer: PreTrainedTo
     return _encode_around(text, tokenizer, hidden)
 
 
-def prompt_text(prompt: Prompt, template: Template, tokenizer: PreTrainedTokenizerBase) -> str:
-    """The same as one string, for people to read."""
-    return compact_text(prompt) if template == "compact" else _render_chat(prompt, tokenizer, {})
-
-
 def compact_text(prompt: Prompt) -> str:
     """The bare problem."""
     return prompt.text + "\n"

@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from flows.cli import main
+from flows.commands.train import check_server
 from flows.config import ConfigError
 from flows.environment import apply_defaults
 from storage.files import file_digest
@@ -73,6 +74,17 @@ def test_a_prefect_home_is_made_with_its_parents_or_refused(tmp_path: Path, monk
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "file" / "home"))
     with pytest.raises(ConfigError, match=r"Not a directory\): set PREFECT_HOME to a folder of your own"):
         apply_defaults()
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9/api", "nonsense"])
+def test_a_prefect_server_that_does_not_answer_is_one_clear_line(url: str) -> None:
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    with (
+        temporary_settings({PREFECT_API_URL: url}),
+        pytest.raises(ConfigError, match=f"^no Prefect server answers at {url} .*: start it, or mend PREFECT_API_URL"),
+    ):
+        check_server()
 
 
 def test_bad_input_does_not_even_create_a_store(tmp_path: Path) -> None:

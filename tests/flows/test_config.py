@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from flows.commands.train import resolve_config
 from flows.config import (
     PRESETS,
     ConfigError,
@@ -16,6 +17,8 @@ from flows.config import (
     read_toml,
 )
 from models.settings import GpsSettings, MoppsSettings, TrainSettings
+from storage.runs import Run, write_run
+from storage.store import open_store
 
 ROOT = Path(__file__).parents[2]
 
@@ -55,6 +58,28 @@ def test_a_predictor_can_be_named_alone_and_then_brings_its_own_settings() -> No
     )
     assert config.predictor == MoppsSettings(decay=0.9)
     assert isinstance(build_config({"preset": "countdown"}).predictor, GpsSettings)
+
+
+def test_a_predictor_that_is_not_named_is_the_default_one() -> None:
+    assert build_config(parse_assignments(["predictor.width=32"])).predictor == GpsSettings(width=32)
+    config = build_config({"preset": "countdown", "predictor": {"z_samples": 3}})
+    assert isinstance(config.predictor, GpsSettings) and config.predictor.z_samples == 3
+
+
+def test_a_stored_config_stands_behind_the_options_before_they_are_judged(tmp_path: Path) -> None:
+    layout = open_store(tmp_path / "store", create=True)
+    stored = build_config({"store": "elsewhere", "run": "x", "predictor": {"name": "mopps", "decay": 0.7}})
+    write_run(layout, Run("x", stored.model_dump(mode="json"), pins={}, created_at="", target=1, epoch=1))
+    place = {"store": str(tmp_path / "store")}
+    for given in ({"run": "x"}, {"run": "new", "fork_from": "x"}, {"run": "new", "fork_from": "x@3"}):
+        config = resolve_config({}, {**place, **given, **parse_assignments(["predictor.prior_alpha=2"])})
+        assert config.predictor == MoppsSettings(decay=0.7, prior_alpha=2.0)
+        assert (config.run, str(config.store)) == (given["run"], place["store"])
+        assert config.fork_from == given.get("fork_from", "")
+    assert resolve_config({}, {**place, "run": "new"}).predictor == GpsSettings()
+    assert resolve_config({}, {**place, "run": "x", "preset": "countdown"}).predictor != stored.predictor
+    with pytest.raises(ConfigError, match="config run: Input should be a valid string, not 3"):
+        resolve_config({}, {**place, "run": 3, "predictor": {"decay": 0.9}})
 
 
 def test_assignments_are_read_as_toml_and_else_as_text() -> None:

@@ -134,3 +134,12 @@ def _commit_records(store: Path) -> list[dict[str, Any]]:
         }
         for row in records
     ]
+
+
+def test_the_server_knows_every_killed_flow_run_as_crashed(runs: tuple[Path, Path]) -> None:
+    from prefect.client.orchestration import get_client
+
+    with get_client(sync_client=True) as client:
+        found = client.read_flow_runs()
+    ended = [run.state_name for run in found if run.parameters.get("config", {}).get("store") == str(runs[1])]
+    assert sorted(ended) == ["Completed", *["Crashed"] * len(KILL_POINTS)]

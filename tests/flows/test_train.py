@@ -2,6 +2,7 @@
 
 import shlex
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +14,15 @@ from transformers import AutoModelForCausalLM
 
 from flows.cli import main
 from flows.commands.train import resolve_config
-from flows.config import build_config
+from flows.config import TrainConfig, build_config, parse_assignments
 from flows.train import train
 from models.policy.update import PolicyTrainer, skipped_update
 from storage.catalog import query
 from storage.checkpoints import checkpoint_steps
 from storage.errors import MismatchError, StoreError
 from storage.layout import Layout
-from storage.runs import read_run
-from tasks.opening import RunStopped
+from storage.runs import read_run, write_run
+from tasks.opening import RunStopped, open_workbench
 from tasks.report import build_report, example_commands, report_lines
 from tasks.runs import check_plan
 from tests.flows.small_run import STEPS, make_store, small_config
@@ -35,6 +36,19 @@ def store(tmp_path_factory: pytest.TempPathFactory, prefect_server: str) -> Path
     store = make_store(tmp_path_factory.mktemp("trained") / "store")
     train(build_config(small_config(store)))
     return store
+
+
+@pytest.fixture
+def store_copy(store: Path, tmp_path: Path) -> Path:
+    """The same, to be changed."""
+    shutil.copytree(store, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def open_and_close(config: TrainConfig) -> None:
+    """Begin or continue a run, and train no step of it."""
+    with open_workbench(config.plan()):
+        pass
 
 
 def rows(store: Path, sql: str) -> list[dict[str, Any]]:
@@ -85,6 +99,7 @@ def test_every_round_explores_and_rounds_never_repeat_a_prompt(store: Path) -> N
 
 def test_dynamic_sampling_trains_on_informative_groups_alone_and_says_why_it_left_others(store: Path) -> None:
     found = rows(store, "select informative, admitted, reject_reason, successes, valid from groups")
+    assert {row["reject_reason"] for row in found} & {"all_wrong", "all_correct", "surplus"}
     for row in found:
         assert row["admitted"] == (row["reject_reason"] is None)
         if row["reject_reason"] == "all_wrong":
@@ -230,16 +245,73 @@ def test_a_changed_config_is_refused_with_the_differences(store: Path) -> None:
         check_plan(config.plan())
 
 
-def test_a_fork_begins_with_the_other_runs_checkpoint(store: Path) -> None:
-    given = {"store": str(store), "run": "forked", "fork_from": "small@4", "steps": 1, "update": {"lr": 1e-5}}
-    config = resolve_config({}, given)
+def fork(store: Path, source: str, **changes: Any) -> TrainConfig:
+    """What `foreroll train --run forked --from SOURCE` resolves to."""
+    return resolve_config({}, {"store": str(store), "run": "forked", "fork_from": source, "steps": 1, **changes})
+
+
+def test_a_fork_begins_with_the_other_runs_checkpoint(store_copy: Path) -> None:
+    config = fork(store_copy, "small@4", update={"lr": 1e-5})
     assert config.sampling.group_size == 4
     train(config)
-    layout = Layout(store)
+    layout = Layout(store_copy)
     parent, child = (layout.checkpoint(run, step) / "policy" for run, step in (("small", 4), ("forked", 0)))
     assert (parent / "model.safetensors").read_bytes() == (child / "model.safetensors").read_bytes()
     found = read_run(layout, "forked")
     assert found is not None and found.forked_from == {"run": "small", "step": 4}
+
+
+def test_a_fork_goes_on_whatever_became_of_its_parent_since(store_copy: Path) -> None:
+    layout = Layout(store_copy)
+    open_and_close(fork(store_copy, "small@4"))
+    shutil.rmtree(layout.checkpoint("small", 4))
+    for source in ("small@4", "small"):
+        check_plan(fork(store_copy, source).plan())
+    check_plan(resolve_config({}, {"store": str(store_copy), "run": "forked"}).plan())
+    for source in ("small@6", "other", "forked"):
+        with pytest.raises(StoreError, match=f"run forked exists and was not forked from {source}: choose another"):
+            check_plan(fork(store_copy, source).plan())
+    shutil.rmtree(layout.checkpoints("forked"))
+    with pytest.raises(StoreError, match=r"run forked has no checkpoint yet, .* run small at step 4, .* is gone"):
+        open_and_close(fork(store_copy, "small"))
+
+
+def test_a_fork_has_its_parents_weights_and_needs_no_base_model(store_copy: Path) -> None:
+    layout = Layout(store_copy)
+    with pytest.raises(StoreError, match=r"cannot fork small with policy\.model = smollm2: .* countdown-tiny's"):
+        check_plan(fork(store_copy, "small", policy={"model": "smollm2"}).plan())
+    parent = read_run(layout, "small")
+    assert parent is not None
+    policy = {**parent.config["policy"], "model": "/a/folder/that/is/gone"}
+    write_run(layout, replace(parent, config={**parent.config, "policy": policy}))
+    open_and_close(fork(store_copy, "small"))
+    assert checkpoint_steps(layout, "forked") == [0]
+
+
+def test_a_parent_that_is_damaged_is_named(store_copy: Path) -> None:
+    layout = Layout(store_copy)
+    newest = layout.checkpoint("small", 6)
+    (newest / "policy" / "model.safetensors").write_bytes(b"")
+    with pytest.raises(StoreError, match=f"checkpoint {newest} is damaged .*: delete it, and the one before is used"):
+        open_and_close(fork(store_copy, "small"))
+    shutil.rmtree(newest)
+    layout.run_file("small").unlink()
+    with pytest.raises(StoreError, match=r"cannot fork small: .*small\.json is missing: restore it"):
+        check_plan(build_config(small_config(store_copy, run="forked", fork_from="small")).plan())
+
+
+@pytest.mark.parametrize(
+    ("predictor", "warnings"), [({"lr": 0.01}, 0), ({"width": 32}, 1), ({"latent": 8}, 1), ({"name": "mopps"}, 1)]
+)
+def test_a_fork_takes_its_parents_predictor_over_where_it_fits_and_else_says_that_it_starts_fresh(
+    store_copy: Path, caplog: pytest.LogCaptureFixture, predictor: dict[str, Any], warnings: int
+) -> None:
+    changes = parse_assignments(f"predictor.{key}={value}" for key, value in predictor.items())
+    for _ in range(2):
+        with open_workbench(fork(store_copy, "small", **changes).plan()) as (bench, _):
+            assert (bench.predictor.state_dict()["visits"].sum() == 0) == bool(warnings)
+    said = [message for message in caplog.messages if "starts fresh" in message]
+    assert len(said) == warnings
 
 
 def test_replaying_another_history_than_was_computed_stops_the_run(tmp_path: Path) -> None:

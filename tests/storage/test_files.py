@@ -1,6 +1,8 @@
 """Writes are whole or absent, whatever happens to the process or the disk."""
 
+import errno
 import hashlib
+import os
 import random
 import re
 import signal
@@ -45,6 +47,23 @@ def test_a_file_that_exists_is_not_written_again(tmp_path: Path) -> None:
         write_once(tmp_path / "file", b"second")
     assert (tmp_path / "file").read_bytes() == b"first"
     assert files_below(tmp_path) == [tmp_path / "file"]
+
+
+@pytest.mark.parametrize("code", [errno.EPERM, errno.ENOTSUP])
+def test_a_file_system_without_hard_links_is_one_clear_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def refuse(source: Path, target: Path) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "link", refuse)
+    with pytest.raises(StoreError) as refused:
+        write_once(tmp_path / "file", b"content")
+    assert str(refused.value) == (
+        f"cannot write {tmp_path / 'file'}: its file system has no hard links ({os.strerror(code)}), without which "
+        "two writers could overwrite each other: put the store on one that has, with --store"
+    )
+    assert files_below(tmp_path) == []
 
 
 def test_of_two_racing_processes_exactly_one_writes_each_file(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -14,7 +15,7 @@ import pytest
 import storage.locks
 from storage.errors import RunLockedError, StoreError
 from storage.layout import Layout
-from storage.locks import STALE_SECONDS, check_free, hold_run, read_holder
+from storage.locks import STALE_SECONDS, birth_of, check_free, hold_run, read_holder
 from storage.runs import write_run
 from tests.storage.processes import CAN_BE_REFUSED, WITHOUT_OVERRIDE, hear, output, say, start
 from tests.storage.small_history import make_run
@@ -106,7 +107,43 @@ def test_a_dead_pid_of_this_host_is_followed_at_once(layout: Layout) -> None:
         assert lock.epoch == 4
 
 
-def test_a_pid_that_another_process_has_by_now_is_told_by_its_start(
+def test_a_pid_that_another_process_has_by_now_is_told_by_its_birth(
+    layout: Layout, sleeper: "subprocess.Popen[bytes]"
+) -> None:
+    make_lock(layout, pid=sleeper.pid, birth=birth_of(sleeper.pid))
+    with pytest.raises(RunLockedError, match=f"held by process {sleeper.pid} on"):
+        check_free(layout, "first")
+    make_lock(layout, pid=sleeper.pid, birth=birth_of(os.getpid()))
+    with hold_run(layout, "first") as lock:
+        assert lock.holder.pid == os.getpid()
+
+
+def test_a_step_of_the_clock_makes_no_living_holder_look_dead(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step moves the boot time, and with it the start that the kernel's ticks are translated to."""
+    with hold_run(layout, "first") as lock:
+        boot, held = psutil.boot_time(), lock.holder
+        monkeypatch.setattr(psutil._pslinux, "boot_time", lambda: boot + 3600)
+        assert psutil.Process(held.pid).create_time() > held.started + 3500
+        with pytest.raises(RunLockedError):
+            check_free(layout, "first")
+
+
+def test_a_birth_is_in_ticks_since_boot_whatever_the_process_is_called(sleeper: "subprocess.Popen[bytes]") -> None:
+    name = Path("/proc/self/comm")
+    before = name.read_text()
+    name.write_text("a) R 1 (b")
+    try:
+        births = [birth_of(process.pid).split() for process in (psutil.Process(), sleeper)]
+    finally:
+        name.write_text(before)
+    starts = [psutil.Process(process.pid).create_time() - psutil.boot_time() for process in (psutil.Process(), sleeper)]
+    assert [int(ticks) / os.sysconf("SC_CLK_TCK") for _, ticks in births] == pytest.approx(starts, abs=0.011)
+    assert births[0][0] == births[1][0]
+    with pytest.raises(psutil.NoSuchProcess):
+        birth_of(dead_pid())
+
+
+def test_in_an_old_lock_file_the_process_is_told_by_its_start(
     layout: Layout, sleeper: "subprocess.Popen[bytes]"
 ) -> None:
     started = psutil.Process(sleeper.pid).create_time()
