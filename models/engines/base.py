@@ -35,10 +35,10 @@ class Engine(Protocol):
         """Release the memory that the trainer may want; a `sync` must follow."""
         ...
 
-    def score(self, token_ids: Sequence[int]) -> list[float] | None:
-        """[len - 1] log-probabilities (T = 1) of the tokens after the first, each given those before it.
+    def score(self, token_ids: Sequence[int]) -> list[list[float]]:
+        """[copies, len - 1] log-probabilities (T = 1) of the tokens after the first, each given those before it.
 
-        None where engine and trainer are one module, so that there is nothing to compare.
+        One row for each copy of the weights; none where engine and trainer are one module.
         """
         ...
 

@@ -52,8 +52,9 @@ class TransformersEngine:
     def suspend(self) -> None:
         """Nothing is held beside the policy."""
 
-    def score(self, token_ids: Sequence[int]) -> None:
+    def score(self, token_ids: Sequence[int]) -> list[list[float]]:
         """Engine and trainer are one module."""
+        return []
 
     def close(self) -> None:
         """Nothing is held beside the policy."""

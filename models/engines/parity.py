@@ -17,7 +17,7 @@ DEFAULT_LIMITS = {torch.float32: 1e-4, torch.bfloat16: 0.1}
 
 @dataclass(frozen=True)
 class Drift:
-    """|engine - trainer| log-probability of the tokens of one sequence."""
+    """|engine - trainer| log-probability of the tokens of one sequence, of the worst of the engine's copies."""
 
     mean: float
     largest: float
@@ -26,10 +26,10 @@ class Drift:
 def measure_drift(engine: Engine, policy: Policy, token_ids: Sequence[int]) -> Drift | None:
     """Compare after a sync; None where engine and trainer are one module."""
     scores = engine.score(token_ids)
-    if scores is None:
+    if not scores:
         return None
     gaps = np.abs(np.array(scores) - trainer_scores(policy, token_ids))
-    return Drift(mean=float(gaps.mean()), largest=float(gaps.max()))
+    return Drift(mean=float(gaps.mean(axis=1).max()), largest=float(gaps.max()))
 
 
 def trainer_scores(policy: Policy, token_ids: Sequence[int]) -> Floats:

@@ -98,13 +98,13 @@ class VllmEngine:
             self._asleep = True
             self.policy_version = None
 
-    def score(self, token_ids: Sequence[int]) -> list[float]:
-        """[len - 1] log-probabilities of the tokens after the first."""
+    def score(self, token_ids: Sequence[int]) -> list[list[float]]:
+        """[1, len - 1] log-probabilities of the tokens after the first."""
         from vllm import SamplingParams
 
         prompt = {"prompt_token_ids": list(token_ids)}
         output = self._llm.generate(prompt, SamplingParams(**scoring_options()), use_tqdm=False)[0]
-        return read_scores(output.prompt_logprobs, token_ids)
+        return [read_scores(output.prompt_logprobs, token_ids)]
 
     def close(self) -> None:
         """Stop vLLM and return its memory."""

@@ -30,8 +30,8 @@ HEALTH_SECONDS = 5.0
 _REFUSALS = (httpx.codes.BAD_REQUEST, httpx.codes.UNPROCESSABLE_ENTITY)
 """Answers that another server would give too."""
 HOW_TO_SERVE = (
-    "start it with VLLM_SERVER_DEV_MODE=1 and --worker-extension-cls models.engines.vllm_worker.PolicyWorker, "
-    "foreroll on its PYTHONPATH"
+    "start it with VLLM_SERVER_DEV_MODE=1, --enable-scale-out and "
+    "--worker-extension-cls models.engines.vllm_worker.PolicyWorker"
 )
 
 
@@ -110,15 +110,9 @@ class VllmServerEngine:
     def suspend(self) -> None:
         """The servers' memory is not the trainer's."""
 
-    def score(self, token_ids: Sequence[int]) -> list[float]:
-        """[len - 1] log-probabilities of the tokens after the first, by the working server that is furthest off.
-
-        One server may have kept old weights while the others are right, so the
-        one whose scores differ most from the mean over all is reported.
-        """
-        found = [self._score_at(address, token_ids) for address in self._endpoints.working]
-        mean = [sum(column) / len(found) for column in zip(*found, strict=True)]
-        return max(found, key=lambda scores: sum(abs(a - b) for a, b in zip(scores, mean, strict=True)))
+    def score(self, token_ids: Sequence[int]) -> list[list[float]]:
+        """[working servers, len - 1] log-probabilities of the tokens after the first."""
+        return [self._score_at(address, token_ids) for address in self._endpoints.working]
 
     def close(self) -> None:
         """Leave the servers running; they are not ours."""
@@ -203,12 +197,15 @@ class VllmServerEngine:
         try:
             self._http.get(f"{address}/health", timeout=HEALTH_SECONDS).raise_for_status()
             models = self._http.get(f"{address}/v1/models", timeout=HEALTH_SECONDS).raise_for_status().json()
-            offers = self._http.get(f"{address}/weight_info", timeout=HEALTH_SECONDS)
+            offers = [
+                self._http.get(f"{address}/weight_info", timeout=HEALTH_SECONDS),
+                self._http.post(f"{address}/inference/v1/generate", json={}, timeout=HEALTH_SECONDS),
+            ]
         except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
             self._fail(address, error)
             return
-        if offers.status_code != httpx.codes.OK:
-            raise EngineError(f"server {address} cannot take new weights: {HOW_TO_SERVE}")
+        if any(offer.status_code in (httpx.codes.FORBIDDEN, httpx.codes.NOT_FOUND) for offer in offers):
+            raise EngineError(f"server {address} takes no new weights or no token ids: {HOW_TO_SERVE}")
         context = models["data"][0]["max_model_len"]
         if context < self._context:
             raise EngineError(
