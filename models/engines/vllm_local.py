@@ -23,6 +23,8 @@ from models.records import Generation, Request
 from models.settings import EngineSettings, SamplingSettings
 
 GIB = 2**30
+BATCHED_TOKENS = 4096
+"""Tokens that vLLM computes at once, unless one sequence is longer."""
 _ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # a worker process starts five times as slowly, and would not share memory
     "VLLM_LOGGING_LEVEL": "ERROR",
@@ -54,7 +56,7 @@ class VllmEngine:
         self._asleep = False
         self.policy_version: int | None = None
         _check_memory(policy, engine, self._context)
-        self._llm = _start(policy, engine, self._context, sleeps=self._on_gpu)
+        self._llm = _start(policy, engine, self._context, on_gpu=self._on_gpu)
 
     def generate(self, requests: Sequence[Request]) -> Iterator[tuple[int, list[Generation]]]:
         """Groups as they finish; the prompt of a group is computed once."""
@@ -113,7 +115,7 @@ class VllmEngine:
         gc.collect()
 
 
-def _start(policy: Policy, engine: EngineSettings, context: int, *, sleeps: bool) -> Any:
+def _start(policy: Policy, engine: EngineSettings, context: int, *, on_gpu: bool) -> Any:
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     try:
@@ -133,9 +135,12 @@ def _start(policy: Policy, engine: EngineSettings, context: int, *, sleeps: bool
                 max_model_len=context,
                 max_num_seqs=engine.batch_size,
                 kv_cache_memory_bytes=int(engine.kv_cache_gib * GIB),
-                enforce_eager=not sleeps,
-                enable_sleep_mode=sleeps,
+                enforce_eager=not on_gpu,
+                enable_sleep_mode=on_gpu,
                 enable_prefix_caching=True,
+                # On a CPU vLLM cannot take back the random numbers of a seeded request whose prompt came in chunks.
+                enable_chunked_prefill=on_gpu,
+                max_num_batched_tokens=max(BATCHED_TOKENS, context),
                 worker_extension_cls="models.engines.vllm_worker.PolicyWorker",
             )
         except Exception as error:
