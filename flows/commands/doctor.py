@@ -35,7 +35,7 @@ def _version(library: str) -> str:
 
 
 def _vllm() -> str:
-    return ", vllm installed (not yet used)" if find_spec("vllm") else ""
+    return ", vllm, vllm-server, auto" if find_spec("vllm") else ", vllm-server; make vllm adds vllm"
 
 
 def _examine_store(store: Path) -> int:

@@ -13,6 +13,8 @@ def _countdown(size: int, split: str, seed: int) -> list[Problem]:
 BUILTIN: dict[str, Callable[[], list[Problem]]] = {
     "arithmetic-pool": lambda: arithmetic.make_problems(1000, split="pool", seed=1),
     "arithmetic-heldout": lambda: arithmetic.make_problems(200, split="heldout", seed=2),
+    "digits-pool": lambda: arithmetic.make_digit_problems(300, split="pool", seed=1),
+    "digits-heldout": lambda: arithmetic.make_digit_problems(100, split="heldout", seed=2),
     "countdown-pool": lambda: _countdown(2000, "pool", seed=1),
     "countdown-heldout": lambda: _countdown(1000, "heldout", seed=2),
 }

@@ -6,11 +6,13 @@ problem to the pool or the held-out set by a hash of its terms.
 
 import hashlib
 from collections.abc import Iterator
+from dataclasses import replace
 
 from models.records import Problem
 from models.seeding import derive_seed
 
 INSTRUCTION = "Give only the resulting number, inside <answer></answer>."
+BARE_INSTRUCTION = "Answer with the number only."
 MAX_TERMS = 3
 MAX_DIGITS = 2
 
@@ -24,7 +26,15 @@ def split_of(expression: str) -> str:
     return _SPLITS[digest[0] % len(_SPLITS)]
 
 
-def make_problems(size: int, *, split: str, seed: int) -> list[Problem]:
+def make_digit_problems(size: int, *, split: str, seed: int) -> list[Problem]:
+    """`size` different problems of single digits, worded as a question, for the smallest chat models."""
+    return [
+        replace(problem, text=f"What is {problem.text.removesuffix(' =')}?", instruction=BARE_INSTRUCTION)
+        for problem in make_problems(size, split=split, seed=seed, max_digits=1)
+    ]
+
+
+def make_problems(size: int, *, split: str, seed: int, max_digits: int = MAX_DIGITS) -> list[Problem]:
     """`size` different problems of one split, in the generator's order.
 
     Two problems with the same terms in another order are one problem. There
@@ -35,7 +45,7 @@ def make_problems(size: int, *, split: str, seed: int) -> list[Problem]:
     """
     problems: list[Problem] = []
     seen: set[tuple[str, ...]] = set()
-    for expression, answer in _draw(size * 40, seed):
+    for expression, answer in _draw(size * 40, seed, max_digits):
         key = _terms(expression)
         if key in seen or split_of(expression) != split:
             continue
@@ -60,7 +70,7 @@ def _terms(expression: str) -> tuple[str, ...]:
     return tuple(sorted(sign + number for sign, number in zip(tokens[::2], tokens[1::2], strict=True)))
 
 
-def _draw(tries: int, seed: int) -> Iterator[tuple[str, str]]:
+def _draw(tries: int, seed: int, max_digits: int) -> Iterator[tuple[str, str]]:
     import reasoning_gym  # 1 s to import, and needed only when problems are made
 
     dataset = reasoning_gym.create_dataset(
@@ -70,7 +80,7 @@ def _draw(tries: int, seed: int) -> Iterator[tuple[str, str]]:
         min_terms=2,
         max_terms=MAX_TERMS,
         min_digits=1,
-        max_digits=MAX_DIGITS,
+        max_digits=max_digits,
     )
     for index in range(tries):
         item = dataset[index]

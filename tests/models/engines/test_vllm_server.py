@@ -29,7 +29,12 @@ from tests.models.engines.vllm_setup import LONGEST_PROMPT, make_requests, mean_
 
 SERVER = (
     *("-m", "vllm.entrypoints.openai.api_server", "--dtype", "float32", "--max-model-len", "64", "--enforce-eager"),
-    *("--enable-scale-out", "--worker-extension-cls", "models.engines.vllm_worker.PolicyWorker"),
+    *(
+        "--enable-scale-out",
+        "--no-enable-chunked-prefill",
+        "--worker-extension-cls",
+        "models.engines.vllm_worker.PolicyWorker",
+    ),
 )
 ENVIRONMENT = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "PYTHONPATH": str(Path.cwd())}
 PROBE = (23, 15, 25, 15, 27, 23, 20, 21, 5, 6, 7, 8)

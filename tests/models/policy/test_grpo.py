@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from models.policy.grpo import grpo_loss
+from models.policy.grpo import grpo_loss, importance_weights
 
 LOW, HIGH = 0.2, 0.28
 
@@ -84,3 +84,29 @@ def test_what_stands_off_the_mask_is_ignored_even_if_it_is_nan():
     assert loss.item() == clean.item()
     assert math.isfinite(float(sums.kl))
     assert bool((spoilt.grad[~mask] == 0).all()) and bool(spoilt.grad.isfinite().all())
+
+
+def test_importance_weights_are_the_capped_ratio_token_by_token():
+    old, sampler = torch.tensor([[-1.0, -2.0, -0.5]]), torch.tensor([[-1.5, -2.5, -0.1]])
+    mask = torch.tensor([[True, True, False]])
+    weights, sums = importance_weights(old, sampler, mask, cap=1.5)
+    assert weights.tolist() == [[1.5, 1.5, 1.0]]
+    assert float(sums.ratio) == pytest.approx(2 * math.exp(0.5))
+    assert int(sums.capped) == 2
+
+
+def test_the_weighted_loss_is_the_plain_sum_over_tokens():
+    generator = torch.Generator().manual_seed(0)
+    new, old = torch.randn(2, 3, 5, generator=generator)
+    weights = torch.rand(3, 5, generator=generator)
+    advantages = torch.randn(3, 1, generator=generator).expand(3, 5)
+    mask = torch.rand(3, 5, generator=generator) < 0.7
+    loss, _ = grpo_loss(
+        new, old, advantages, mask, weights_BT=weights, denominator=int(mask.sum()), clip_low=0.2, clip_high=0.28
+    )
+    total = 0.0
+    for row, column in mask.nonzero().tolist():
+        ratio, advantage = math.exp(new[row, column] - old[row, column]), float(advantages[row, column])
+        term = min(ratio * advantage, min(max(ratio, 0.8), 1.28) * advantage)
+        total += float(weights[row, column]) * term
+    assert float(loss) == pytest.approx(-total / int(mask.sum()), rel=1e-5)

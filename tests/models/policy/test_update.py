@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -254,3 +255,53 @@ def test_training_on_a_rewarded_response_makes_it_likelier():
     make_trainer(policy, lr=1e-3).update([good, bad], seed=0)
     after = [float(plain_logprobs(policy, sample, 1.0).sum().detach()) for sample in (good, bad)]
     assert after[0] > before[0] and after[1] < before[1]
+
+
+def with_sampler(policy: Policy, samples: list[Sample], noise: float) -> tuple[list[Sample], np.ndarray]:
+    """The samples as an engine would report them whose log-probabilities are off by noise, and that noise."""
+    rng = np.random.default_rng(5)
+    offsets, reported = [], []
+    for sample in samples:
+        with torch.no_grad():
+            exact = plain_logprobs(policy, sample, 1.0).numpy()
+        offset = rng.normal(0, noise, len(exact))
+        offsets.append(offset)
+        reported.append(replace(sample, logprobs=tuple((exact - offset).tolist())))
+    return reported, np.concatenate(offsets)
+
+
+def test_the_gap_to_the_engine_and_the_importance_ratios_are_reported():
+    policy = make_policy()
+    samples, offsets = with_sampler(policy, make_samples(), noise=0.5)
+    stats = make_trainer(policy, importance_cap=1.3).update(samples, seed=0)
+    assert stats.logprob_gap == pytest.approx(np.abs(offsets).mean(), rel=1e-4)
+    assert stats.importance_mean == pytest.approx(np.exp(offsets).mean(), rel=1e-4)
+    assert stats.importance_capped == pytest.approx((np.exp(offsets) > 1.3).mean(), abs=1e-6)
+
+
+def test_without_a_cap_no_ratio_is_reported_and_at_another_temperature_no_gap():
+    samples, _ = with_sampler(make_policy(), make_samples(), noise=0.5)
+    assert math.isnan(make_trainer(make_policy()).update(samples, seed=0).importance_mean)
+    assert math.isnan(make_trainer(make_policy(), temperature=0.7).update(samples, seed=0).logprob_gap)
+
+
+def test_an_engine_that_agrees_changes_nothing_under_importance_sampling():
+    plain, weighted = make_policy(), make_policy()
+    samples, _ = with_sampler(plain, make_samples(), noise=0.0)
+    make_trainer(plain).update(samples, seed=0)
+    make_trainer(weighted, importance_cap=2.0).update(samples, seed=0)
+    for name, weight in weights(plain).items():
+        torch.testing.assert_close(weights(weighted)[name], weight, atol=1e-6, rtol=1e-4)
+
+
+def test_importance_weights_scale_the_gradient_token_by_token():
+    """One token a response: its weight multiplies its advantage."""
+    samples = [Sample((5, 6, 7 + row), (9 + row,), (-1.0) ** row) for row in range(4)]
+    plain, weighted = make_policy(), make_policy()
+    noisy, offsets = with_sampler(weighted, samples, noise=0.3)
+    scale = np.minimum(np.exp(offsets), 1.2)
+    scaled = [replace(one, advantage=one.advantage * float(factor)) for one, factor in zip(samples, scale, strict=True)]
+    make_trainer(plain).update(scaled, seed=0)
+    make_trainer(weighted, importance_cap=1.2).update(noisy, seed=0)
+    for name, weight in weights(plain).items():
+        torch.testing.assert_close(weights(weighted)[name], weight, atol=1e-6, rtol=1e-4)

@@ -1,0 +1,43 @@
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
+from models.engines.endpoints import Endpoints
+
+
+def test_the_least_busy_address_is_lent() -> None:
+    endpoints = Endpoints(["a", "b"])
+    with ExitStack() as stack:
+        lent = [stack.enter_context(endpoints.lend()) for _ in range(4)]
+    assert sorted(lent) == ["a", "a", "b", "b"]
+
+
+def test_an_address_that_was_given_up_is_not_lent_until_it_is_taken_back() -> None:
+    endpoints = Endpoints(["a", "b"])
+    assert endpoints.give_up("a", "no answer")
+    assert not endpoints.give_up("a", "again no answer")
+    assert endpoints.working == ["b"]
+    assert endpoints.faults == {"a": "no answer"}
+    with endpoints.lend() as address:
+        assert address == "b"
+    endpoints.take_back("a")
+    assert endpoints.working == ["a", "b"]
+
+
+def test_when_none_works_none_is_lent() -> None:
+    endpoints = Endpoints(["a"])
+    endpoints.give_up("a", "gone")
+    with endpoints.lend() as address:
+        assert address is None
+
+
+def test_many_threads_share_the_addresses_evenly_and_return_them() -> None:
+    endpoints = Endpoints(["a", "b", "c"])
+
+    def borrow(_: int) -> str | None:
+        with endpoints.lend() as address:
+            return address
+
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(borrow, range(500)))
+    with ExitStack() as stack:
+        assert sorted(str(stack.enter_context(endpoints.lend())) for _ in range(3)) == ["a", "b", "c"]
