@@ -80,7 +80,7 @@ class EngineSettings:
     """`vllm-server` only: folder that all servers read, through which weights reach them; empty: a temporary one."""
     drift_limit: Annotated[float, Ge(0.0)] = 0.0
     """Alarm when engine and trainer differ by more, as mean |difference| of log-probabilities over a fixed sequence;
-    0 is 1e-4 in float32 and 0.1 in bfloat16."""
+    0 is 1e-4 in float32 and 0.15 in bfloat16."""
     on_drift: Literal["warn", "stop"] = "warn"
     """What the alarm does."""
 

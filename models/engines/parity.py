@@ -11,8 +11,8 @@ from models.policy.loading import Policy
 from models.policy.logprobs import pack_micro_batches, token_logprobs
 from models.records import Floats, Sample
 
-DEFAULT_LIMITS = {torch.float32: 1e-4, torch.bfloat16: 0.1}
-"""Mean |difference| that rounding alone stays well below (measured: 6e-6 and 0.05)."""
+DEFAULT_LIMITS = {torch.float32: 1e-4, torch.bfloat16: 0.15}
+"""Mean |difference| that rounding alone stays well below (measured: 6e-6, and 0.05 to 0.09)."""
 
 
 @dataclass(frozen=True)

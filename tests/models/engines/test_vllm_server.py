@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
+import torch
 
 from flows.config import build_config
 from flows.train import train
@@ -19,7 +20,7 @@ from models.engines.base import generate_all
 from models.engines.parity import measure_drift
 from models.engines.vllm_server import VllmServerEngine
 from models.errors import EngineError
-from models.policy.loading import resolve_source
+from models.policy.loading import resolve_source, save_policy
 from models.settings import EngineSettings, SamplingSettings
 from storage.catalog import query
 from storage.layout import Layout
@@ -28,7 +29,7 @@ from tests.flows.small_run import make_store, small_config
 from tests.models.engines.vllm_setup import LONGEST_PROMPT, make_requests, mean_gap, perturb, tiny_policy
 
 SERVER = (
-    *("-m", "vllm.entrypoints.openai.api_server", "--dtype", "float32", "--max-model-len", "64", "--enforce-eager"),
+    *("-m", "vllm.entrypoints.openai.api_server", "--max-model-len", "64", "--enforce-eager"),
     *(
         "--enable-scale-out",
         "--no-enable-chunked-prefill",
@@ -43,12 +44,12 @@ PROBE = (23, 15, 25, 15, 27, 23, 20, 21, 5, 6, 7, 8)
 class Server:
     """One `vllm serve`, in a process group of its own."""
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, model: Path, dtype: str = "float32") -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         self.address = f"http://127.0.0.1:{port}"
-        command = [sys.executable, *SERVER, "--port", str(port), "--model", str(resolve_source("countdown-tiny"))]
+        command = [sys.executable, *SERVER, "--port", str(port), "--model", str(model), "--dtype", dtype]
         self._log = log.open("wb")
         self._process = subprocess.Popen(
             command, env=os.environ | ENVIRONMENT, stdout=self._log, stderr=self._log, start_new_session=True
@@ -79,7 +80,7 @@ class Server:
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Server]]:
     pytest.importorskip("vllm", reason="vLLM is not installed: make vllm")
     logs = tmp_path_factory.mktemp("servers")
-    started = [Server(logs / f"{name}.log") for name in ("first", "second")]
+    started = [Server(logs / f"{name}.log", resolve_source("countdown-tiny")) for name in ("first", "second")]
     for server in started:
         server.wait_until_ready()
     yield started
@@ -105,6 +106,30 @@ def test_over_http_too_engine_and_trainer_agree_after_five_updates(servers: list
         drift = measure_drift(engine, policy, PROBE)
         assert drift is not None and drift.mean <= 1e-4
     engine.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("tied", "dtype", "bar"),
+    [(False, torch.float32, 1e-4), (True, torch.bfloat16, 0.06)],
+    ids=["untied", "bfloat16"],
+)
+def test_other_policies_agree_over_http_too(tied: bool, dtype: torch.dtype, bar: float, tmp_path: Path) -> None:
+    pytest.importorskip("vllm", reason="vLLM is not installed: make vllm")
+    policy = tiny_policy(tied=tied, dtype=dtype)
+    save_policy(policy, tmp_path / "model")
+    server = Server(tmp_path / "server.log", tmp_path / "model", str(dtype).removeprefix("torch."))
+    try:
+        server.wait_until_ready()
+        engine = make_engine([server], policy)
+        requests = make_requests(policy)
+        for version in range(1, 6):
+            perturb(policy, seed=version)
+            engine.sync(version)
+            assert mean_gap(policy, requests, generate_all(engine, requests)) <= bar
+        engine.close()
+    finally:
+        server.stop()
 
 
 def test_one_server_that_kept_old_weights_is_caught_by_the_probe(servers: list[Server]) -> None:
