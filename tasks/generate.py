@@ -4,8 +4,9 @@ import json
 from collections.abc import Sequence
 
 from models.records import Request
-from tasks.acquire import chosen_rows, group_id
+from tasks.acquire import group_id
 from tasks.stage import stage
+from tasks.visits import chosen_rows
 from tasks.workbench import TokenisedPrompts, Workbench, workbench
 
 
