@@ -151,7 +151,7 @@ def test_steps_are_the_same_when_run_again() -> None:
         ("informative", KalmanSettings()),
         ("nearest", MeanSettings()),
         ("greso", GresoSettings()),
-        ("band", LastSettings()),
+        ("band", MeanSettings()),
     ],
     ids=lambda value: value if isinstance(value, str) else value.name,
 )
