@@ -84,6 +84,19 @@ def test_every_round_explores_and_rounds_never_repeat_a_prompt(store: Path) -> N
     assert max(row["round"] for row in found) == 1
 
 
+def test_an_acquired_prompt_rests_for_five_steps(store: Path) -> None:
+    again = rows(
+        store,
+        "select 1 from groups a join groups b using (run_id, prompt_id) where b.step > a.step and b.step <= a.step + 5",
+    )
+    resting = rows(
+        store,
+        "select 1 from groups g join forecasts f using (run_id, prompt_id) "
+        "where f.step > g.step and f.step <= g.step + 5",
+    )
+    assert again == resting == []
+
+
 def test_dynamic_sampling_trains_on_informative_groups_alone_and_says_why_it_left_others(store: Path) -> None:
     found = rows(store, "select informative, admitted, reject_reason, successes, valid from groups")
     for row in found:
