@@ -294,6 +294,10 @@ class AcquisitionSettings:
     retain_above: Share = 0.9
     """The p_success from which a prompt counts as easy for `retain`; a rule then chooses among the others."""
 
+    def __post_init__(self) -> None:
+        if not self.low < self.high:
+            raise ValueError(f"low {self.low} must be below high {self.high}")
+
 
 @dataclass(frozen=True, kw_only=True)
 class DynamicSamplingSettings:

@@ -56,8 +56,13 @@ class Dps:
         return mixed
 
     def observe(self, observation: Observation, *, seed: int) -> dict[str, float]:
-        """One step: the beliefs go forward, and those on visited prompts are settled. The loss part is the NLL."""
-        rows, successes, valid = observation.rows, observation.successes, observation.valid
+        """One step: the beliefs go forward, and those on visited prompts are settled. The loss part is the NLL.
+
+        A visit with one valid rollout shows no state, since one rollout cannot disagree.
+        """
+        comparable = observation.valid > 1
+        rows, successes = observation.rows[comparable], observation.successes[comparable]
+        valid = observation.valid[comparable]
         states = np.where(successes == 0, ALL_WRONG, np.where(successes == valid, ALL_RIGHT, MIXED))
         arrivals = self._belief[rows] * self._transitions(rows)[np.arange(len(rows)), :, states]
         likelihood = arrivals.sum(axis=1)
@@ -67,8 +72,11 @@ class Dps:
         self._belief = self._predicted(np.arange(len(self._pool)))
         self._belief[rows] = np.eye(3)[states]
         self._counts[rows] = counts
-        self._count_rates(observation, states == MIXED)
-        self._tokens.observe(rows, observation.mean_tokens)
+        mixed, lost = states == MIXED, valid - successes
+        self._mixed[rows[mixed]] *= keep
+        self._mixed[rows[mixed]] += np.stack([successes[mixed], lost[mixed]], axis=1)
+        self._observed += (len(rows), valid.sum())
+        self._tokens.observe(observation.rows, observation.mean_tokens)
         return {"nll": float(-np.log(likelihood).mean())} if len(rows) else {}
 
     def state_dict(self) -> State:
@@ -104,8 +112,3 @@ class Dps:
         alpha_N3[:, MIXED] += self._mixed[rows, 0]
         beta_N3[:, MIXED] += self._mixed[rows, 1]
         return alpha_N3, beta_N3
-
-    def _count_rates(self, observation: Observation, mixed: NDArray[np.bool_]) -> None:
-        rows, successes, valid = observation.rows[mixed], observation.successes[mixed], observation.valid[mixed]
-        self._mixed[rows] = self._settings.decay * self._mixed[rows] + np.stack([successes, valid - successes], axis=1)
-        self._observed += (len(observation.rows), observation.valid.sum())

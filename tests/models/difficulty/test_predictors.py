@@ -96,6 +96,16 @@ def test_prompts_that_always_succeed_are_forecast_above_those_that_always_fail(s
     assert wrong < 0.35 < mixed < 0.65 < right
 
 
+@pytest.mark.parametrize("settings", OWN_MEMORY, ids=lambda one: f"{one.name}{getattr(one, 'window', '')}")
+def test_one_rollout_is_weaker_evidence_than_eight(settings: PredictorSettings) -> None:
+    """MoPPS's public code counts a visit of one rollout as one of many."""
+    predictor = build_predictor(settings, make_pool(["p0", "p1", "p2", "p3"]), seed=0)
+    outcomes, valid = np.array([1, 8, 0, 0]), np.array([1, 8, 1, 8])
+    predictor.observe(Observation(np.arange(4), outcomes, valid, np.full(4, 9.0)), seed=0)
+    right_once, right, wrong_once, wrong = predictor.forecast(np.arange(4), seed=0).p_success
+    assert wrong < wrong_once <= 0.5 <= right_once < right
+
+
 @EACH
 def test_forecasting_changes_nothing(settings: PredictorSettings) -> None:
     predictor = make_trained(settings)
