@@ -22,8 +22,13 @@ def chosen_rows(bench: Workbench, step: int, rounds: range | None = None) -> Int
 
 
 def visits_before(bench: Workbench, step: int) -> Visits:
-    """When and how often each prompt was acquired before a step; each earlier step is read once by a process."""
-    visits = bench.visits
+    """When and how often each prompt was acquired before a step, as far back as it matters.
+
+    Each earlier step is read once by a process. Without a cap only those count that acquired prompts still rest from.
+    """
+    visits, acquisition = bench.visits, bench.settings.acquisition
+    if not acquisition.cap:
+        visits.through = max(visits.through, step - 1 - acquisition.cooldown)
     while visits.through < step - 1:
         visits.add(chosen_rows(bench, visits.through + 1))
     assert visits.through == step - 1
