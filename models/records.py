@@ -61,6 +61,8 @@ class Pool:
     prompt_ids: tuple[str, ...]
     embeddings: NDArray[np.float32] | None = None
     """[pool, dim], rows of unit length; None where no method of the run reads them."""
+    categories: tuple[str, ...] = ()
+    """[pool] category of each prompt; empty where no method of the run reads them."""
 
     def __len__(self) -> int:
         return len(self.prompt_ids)
@@ -90,6 +92,8 @@ class Ranking:
     """[N] what diversity added when the candidate was last looked at; NaN where the rule has none."""
     inclusion: Floats | None = None
     """[N] probability that a rule which draws would have chosen the candidate; None where it ranks."""
+    side: NDArray[np.int8] | None = None
+    """[N] 1 where a candidate is left out as too easy, -1 as too hard, else 0; None where a rule filters none."""
 
 
 @dataclass(frozen=True)

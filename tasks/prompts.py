@@ -15,13 +15,16 @@ from models.policy.templates import prompt_token_ids
 from models.problems import BUILTIN
 from models.records import Prompt
 from models.rewards import VERIFIERS
-from models.settings import TrainSettings
+from models.settings import SecSettings, TrainSettings
 from storage.files import set_aside
 from storage.layout import Layout
 from storage.prompts import holds_dataset, read_dataset, read_embeddings, write_dataset, write_embeddings
 from tasks.workbench import TokenisedPrompts
 
 logger = logging.getLogger(__name__)
+
+READ_EMBEDDINGS = {"gps", "gp"}
+"""Predictors and acquisition rules that read embeddings."""
 
 
 def ensure_datasets(layout: Layout, settings: TrainSettings) -> None:
@@ -108,7 +111,7 @@ def read_or_make_embeddings(
     layout: Layout, settings: TrainSettings, train: TokenisedPrompts
 ) -> NDArray[np.float32] | None:
     """[pool, dim] embeddings of the pool's texts, from the store's cache; None when no method reads them."""
-    if "gps" not in (settings.predictor.name, settings.acquisition.name):
+    if not {settings.predictor.name, settings.acquisition.name} & READ_EMBEDDINGS:
         return None
     encoder = WordllamaEncoder()
     ids = [prompt.prompt_id for prompt in train.prompts]
@@ -132,3 +135,22 @@ def _cached_embeddings(layout: Layout, encoder: str, dataset: str, ids: list[str
         logger.warning("%s is of other prompts; set aside as %s and made again", path, set_aside(path).name)
         return None
     return cached["embedding"]
+
+
+def read_categories(layout: Layout, settings: TrainSettings, train: TokenisedPrompts) -> tuple[str, ...]:
+    """Category of each prompt of the pool, from the tag that the predictor names; empty when it reads none.
+
+    Raises:
+        ModelError: a prompt lacks the tag.
+    """
+    if not isinstance(settings.predictor, SecSettings):
+        return ()
+    wanted = settings.predictor.category
+    tags = [json.loads(text) if text else {} for text in read_dataset(layout, train.dataset)["tags"].to_pylist()]
+    for prompt, found in zip(train.prompts, tags, strict=True):
+        if wanted not in found:
+            raise ModelError(
+                f"dataset {train.dataset}: prompt {prompt.prompt_id} has no tag {wanted!r}, by which predictor sec "
+                f"groups prompts; its tags: {', '.join(found) or 'none'}. Name one with --set predictor.category=TAG"
+            )
+    return tuple(str(found[wanted]) for found in tags)

@@ -5,7 +5,30 @@ from typing import Any
 
 from models.difficulty.base import Predictor
 from models.records import Pool
-from models.settings import GpsSettings, MoppsSettings, PredictorSettings
+from models.settings import (
+    DpsSettings,
+    GpSettings,
+    GpsSettings,
+    GresoSettings,
+    KalmanSettings,
+    LastSettings,
+    MeanSettings,
+    MoppsSettings,
+    PredictorSettings,
+    SecSettings,
+)
+
+
+def _dps(settings: DpsSettings, pool: Pool, seed: int) -> Predictor:
+    from models.difficulty.dps import Dps
+
+    return Dps(settings, pool)
+
+
+def _gp(settings: GpSettings, pool: Pool, seed: int) -> Predictor:
+    from models.difficulty.gp import Gp
+
+    return Gp(settings, pool, seed=seed)
 
 
 def _gps(settings: GpsSettings, pool: Pool, seed: int) -> Predictor:
@@ -14,15 +37,52 @@ def _gps(settings: GpsSettings, pool: Pool, seed: int) -> Predictor:
     return Gps(settings, pool, seed=seed)
 
 
+def _greso(settings: GresoSettings, pool: Pool, seed: int) -> Predictor:
+    from models.difficulty.greso import Greso
+
+    return Greso(settings, pool)
+
+
+def _kalman(settings: KalmanSettings, pool: Pool, seed: int) -> Predictor:
+    from models.difficulty.kalman import Kalman
+
+    return Kalman(settings, pool)
+
+
+def _last(settings: LastSettings, pool: Pool, seed: int) -> Predictor:
+    from models.difficulty.last import Last
+
+    return Last(settings, pool)
+
+
+def _mean(settings: MeanSettings, pool: Pool, seed: int) -> Predictor:
+    from models.difficulty.mean import Mean
+
+    return Mean(settings, pool)
+
+
 def _mopps(settings: MoppsSettings, pool: Pool, seed: int) -> Predictor:
     from models.difficulty.mopps import Mopps
 
     return Mopps(settings, pool)
 
 
+def _sec(settings: SecSettings, pool: Pool, seed: int) -> Predictor:
+    from models.difficulty.sec import Sec
+
+    return Sec(settings, pool)
+
+
 PREDICTORS: dict[str, Callable[[Any, Pool, int], Predictor]] = {
+    "dps": _dps,
+    "gp": _gp,
     "gps": _gps,
+    "greso": _greso,
+    "kalman": _kalman,
+    "last": _last,
+    "mean": _mean,
     "mopps": _mopps,
+    "sec": _sec,
 }
 
 

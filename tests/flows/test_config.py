@@ -103,6 +103,7 @@ def test_assignments_are_read_as_toml_and_else_as_text() -> None:
         ({"update": {"lr": float("nan")}}, "config update.lr: Input should be greater than 0, not nan"),
         ({"predictor": "oracle"}, "config predictor: Input tag 'oracle'"),
         ({"acquisition": {"explore": 0.0}}, "config acquisition.explore: Input should be greater than 0, not 0.0"),
+        ({"acquisition": {"low": 0.9}}, "config acquisition: Value error, low 0.9 must be below high 0.85, not"),
         ({"preset": "nope"}, "no preset 'nope': there are countdown, smollm2"),
     ],
 )
