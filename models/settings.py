@@ -112,12 +112,18 @@ class MoppsSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class GpsSettings:
-    """Latent-variable model shared by all prompts (GPS, arXiv 2602.01970), MLP variant."""
+    """Latent-variable model shared by all prompts (GPS, arXiv 2602.01970)."""
 
     __pydantic_config__ = _STRICT
 
     name: Literal["gps"] = "gps"
     """Predictor."""
+    encoder: Literal["mlp", "transformer"] = "mlp"
+    """What reads the latest batch: the mean of an MLP of its prompts, or a Transformer over them."""
+    layers: Annotated[int, Ge(1)] = 6
+    """`transformer` only: layers."""
+    heads: Annotated[int, Ge(1)] = 8
+    """`transformer` only: attention heads; they share `width` evenly."""
     width: Annotated[int, Ge(1)] = 512
     """Hidden units of encoder and decoder layers."""
     latent: Annotated[int, Ge(1)] = 64

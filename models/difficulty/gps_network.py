@@ -1,4 +1,4 @@
-"""The networks of GPS, MLP variant (arXiv 2602.01970).
+"""The network of GPS (arXiv 2602.01970).
 
 Legend: B prompts of a batch, N candidates, M samples of z, E embedding size,
 L latent size.
@@ -8,6 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from models.difficulty.gps_encoders import MlpEncoder, TransformerEncoder
+from models.settings import GpsSettings
+
 
 class GpsNetwork(nn.Module):
     """Encoder of a batch of outcomes to the difficulty context z, and decoder of (z, prompt) to a success logit.
@@ -16,12 +19,10 @@ class GpsNetwork(nn.Module):
     trunk and have a head each.
     """
 
-    def __init__(self, embedding: int, width: int, latent: int) -> None:
+    def __init__(self, embedding: int, settings: GpsSettings) -> None:
         super().__init__()
-        self.latent = latent
-        self.trunk = nn.Sequential(
-            nn.Linear(embedding + 1, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width)
-        )
+        width, latent = settings.width, settings.latent
+        self.trunk = _encoder(embedding + 1, settings)
         self.posterior_head = nn.Linear(width, 2 * latent)
         self.prior_head = nn.Linear(width, 2 * latent)
         self.from_prompt = nn.Linear(embedding, width)
@@ -55,8 +56,16 @@ class GpsNetwork(nn.Module):
 
     def _summary(self, embeddings_BE: Tensor, rates_B: Tensor) -> Tensor:
         tokens_BF = torch.cat([embeddings_BE, rates_B[:, None]], dim=1)
-        summary: Tensor = F.relu(self.trunk(tokens_BF)).mean(dim=0)
+        summary: Tensor = self.trunk(tokens_BF)
         return summary
+
+
+def _encoder(features: int, settings: GpsSettings) -> nn.Module:
+    match settings.encoder:
+        case "mlp":
+            return MlpEncoder(features, settings.width)
+        case "transformer":
+            return TransformerEncoder(features, settings.width, settings.layers, settings.heads)
 
 
 def _gaussian(raw_2L: Tensor) -> tuple[Tensor, Tensor]:

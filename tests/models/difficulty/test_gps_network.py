@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch.distributions import Normal, kl_divergence
 
 from models.difficulty.gps_network import GpsNetwork, elbo_loss
+from models.settings import GpsSettings
 
 Array = NDArray[np.float64]
 B, E, WIDTH, L = 5, 6, 8, 3
@@ -18,7 +19,7 @@ B, E, WIDTH, L = 5, 6, 8, 3
 def make_network() -> GpsNetwork:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(3)
-        return GpsNetwork(E, WIDTH, L).double()
+        return GpsNetwork(E, GpsSettings(width=WIDTH, latent=L)).double()
 
 
 def make_batch(seed: int) -> tuple[Array, Array, Array]:
