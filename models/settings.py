@@ -140,7 +140,69 @@ class GpsSettings:
     """In a larger pool, only this many prompts nearest to p = 0.5 at the prior mean get all z samples."""
 
 
-PredictorSettings = MoppsSettings | GpsSettings
+@dataclass(frozen=True, kw_only=True)
+class DepoSettings:
+    """Scorer of prompt texts with two heads and a ranking loss (DEPO, arXiv 2602.06375)."""
+
+    __pydantic_config__ = _STRICT
+
+    name: Literal["depo"] = "depo"
+    """Predictor."""
+    encoder: str = "static"
+    """`static`: the pool's embeddings; else the folder of a Hugging Face encoder, which is trained too."""
+    width: Annotated[int, Ge(2)] = 1024
+    """Hidden units of the scorer; its last layer has half of them."""
+    dropout: Annotated[float, Ge(0.0), Lt(1.0)] = 0.1
+    """Share of hidden units left out at each training step."""
+    lr: Annotated[float, Gt(0.0)] = 2e-4
+    """Learning rate of AdamW."""
+    encoder_lr: Annotated[float, Gt(0.0)] = 4e-5
+    """Learning rate of AdamW for a Hugging Face encoder."""
+    gradient_steps: Annotated[int, Ge(1)] = 1
+    """Steps for each observed batch."""
+    micro_batch: Annotated[int, Ge(1)] = 64
+    """Prompts in one forward and backward pass; bounds memory and changes no gradient."""
+    warmup_batches: Annotated[int, Ge(0)] = 30
+    """Observed batches until forecasts differ; a tenth of the run is the paper's share (100 of 1,000 steps)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DotsSettings:
+    """Attention of a prompt to recently observed ones (DOTS, arXiv 2506.05316)."""
+
+    __pydantic_config__ = _STRICT
+
+    name: Literal["dots"] = "dots"
+    """Predictor."""
+    reference: Annotated[int, Ge(1)] = 256
+    """Most recent groups that are attended to."""
+    width: Annotated[int, Ge(1)] = 256
+    """Hidden units of the projections of query and key, and the size that they project to."""
+    lr: Annotated[float, Gt(0.0)] = 1e-3
+    """Learning rate of Adam."""
+    gradient_steps: Annotated[int, Ge(1)] = 5
+    """Steps for each observed batch."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PclSettings:
+    """Value head on the policy's own state at the end of the prompt (PCL, arXiv 2510.01135)."""
+
+    __pydantic_config__ = _STRICT
+
+    name: Literal["pcl"] = "pcl"
+    """Predictor."""
+    loss: Literal["mse", "binomial"] = "mse"
+    """Squared error to the group's success rate, as published, or the likelihood of its successes."""
+    width: Annotated[int, Ge(1)] = 256
+    """Hidden units of the head."""
+    lr: Annotated[float, Gt(0.0)] = 1e-3
+    """Learning rate of Adam."""
+    gradient_steps: Annotated[int, Ge(1)] = 5
+    """Steps for each observed batch."""
+
+
+PredictorSettings = MoppsSettings | GpsSettings | DepoSettings | DotsSettings | PclSettings
 
 
 @dataclass(frozen=True, kw_only=True)

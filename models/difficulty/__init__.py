@@ -1,10 +1,13 @@
 """The predictors by name."""
 
 from models.difficulty.base import Predictor
+from models.difficulty.depo import STATIC, Depo
+from models.difficulty.dots import Dots
 from models.difficulty.gps import Gps
 from models.difficulty.mopps import Mopps
+from models.difficulty.pcl import Pcl
 from models.records import Pool
-from models.settings import GpsSettings, MoppsSettings, PredictorSettings
+from models.settings import DepoSettings, DotsSettings, GpsSettings, MoppsSettings, PclSettings, PredictorSettings
 
 
 def build_predictor(settings: PredictorSettings, pool: Pool, *, seed: int) -> Predictor:
@@ -18,3 +21,21 @@ def build_predictor(settings: PredictorSettings, pool: Pool, *, seed: int) -> Pr
             return Mopps(settings, pool)
         case GpsSettings():
             return Gps(settings, pool, seed=seed)
+        case DepoSettings():
+            return Depo(settings, pool, seed=seed)
+        case DotsSettings():
+            return Dots(settings, pool, seed=seed)
+        case PclSettings():
+            return Pcl(settings, pool, seed=seed)
+
+
+def reads_embeddings(settings: PredictorSettings) -> bool:
+    """Whether the predictor needs `Pool.embeddings`."""
+    return isinstance(settings, GpsSettings | DotsSettings) or (
+        isinstance(settings, DepoSettings) and settings.encoder == STATIC
+    )
+
+
+def reads_texts(settings: PredictorSettings) -> bool:
+    """Whether the predictor needs `Pool.texts`."""
+    return isinstance(settings, DepoSettings) and settings.encoder != STATIC
