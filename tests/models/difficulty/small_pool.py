@@ -42,12 +42,14 @@ def make_truth(pool: Pool) -> Floats:
     return truth
 
 
-def train(predictor: Predictor, truth: Floats, seen: Ints, steps: int) -> None:
-    """Batches of 16 prompts out of `seen`, with 8 rollouts each."""
-    rng = np.random.default_rng(0)
+def train(predictor: Predictor, truth: Floats, seen: Ints, steps: int) -> dict[str, float]:
+    """Batches of 16 prompts out of `seen`, with 8 rollouts each; returns the last parts of the loss."""
+    rng, parts = np.random.default_rng(0), {}
     for step in range(steps):
         rows = rng.choice(seen, 16, replace=False)
-        predictor.observe(Observation(rows, rng.binomial(8, truth[rows]), np.full(16, 8), np.full(16, 9.0)), seed=step)
+        groups = Observation(rows, rng.binomial(8, truth[rows]), np.full(16, 8), np.full(16, 9.0))
+        parts = predictor.observe(groups, seed=step)
+    return parts
 
 
 def rank_correlation_on_unseen(predictor: Predictor, truth: Floats, steps: int) -> float:
