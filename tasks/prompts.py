@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from models.difficulty import reads_embeddings, reads_texts
+from models.difficulty.inputs import reads_embeddings, reads_texts
 from models.embeddings import WordllamaEncoder
 from models.errors import ModelError
 from models.policy.hidden import prompt_states

@@ -1,7 +1,7 @@
 """The predictors by name."""
 
 from models.difficulty.base import Predictor
-from models.difficulty.depo import STATIC, Depo
+from models.difficulty.depo import Depo
 from models.difficulty.dots import Dots
 from models.difficulty.gps import Gps
 from models.difficulty.mopps import Mopps
@@ -27,15 +27,3 @@ def build_predictor(settings: PredictorSettings, pool: Pool, *, seed: int) -> Pr
             return Dots(settings, pool, seed=seed)
         case PclSettings():
             return Pcl(settings, pool, seed=seed)
-
-
-def reads_embeddings(settings: PredictorSettings) -> bool:
-    """Whether the predictor needs `Pool.embeddings`."""
-    return isinstance(settings, GpsSettings | DotsSettings) or (
-        isinstance(settings, DepoSettings) and settings.encoder == STATIC
-    )
-
-
-def reads_texts(settings: PredictorSettings) -> bool:
-    """Whether the predictor needs `Pool.texts`."""
-    return isinstance(settings, DepoSettings) and settings.encoder != STATIC

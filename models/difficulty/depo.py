@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from models.difficulty.base import State, encode_ids, match_ids
 from models.difficulty.depo_encoders import EmbeddingEncoder, TextEncoder
 from models.difficulty.depo_network import DepoHead, DepoNetwork, depo_losses
+from models.difficulty.inputs import STATIC
 from models.difficulty.spread import Spread
 from models.difficulty.tokens import TokenForecaster
 from models.difficulty.torch_state import load_network, network_state, seeded
@@ -24,7 +25,6 @@ from models.records import Floats, Forecast, Ints, Observation, Pool
 from models.seeding import derive_seed
 from models.settings import DepoSettings
 
-STATIC = "static"
 CHUNK = 256
 """Prompts scored at once."""
 WEIGHTS = {"success": 1.0, "distill": 0.5, "ranking": 3.0}

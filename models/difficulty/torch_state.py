@@ -7,7 +7,6 @@ import torch
 from torch import nn
 
 from models.difficulty.base import State
-from models.errors import ModelError
 
 
 @contextmanager
@@ -30,17 +29,7 @@ def network_state(network: nn.Module, optimizer: torch.optim.Optimizer) -> State
 
 
 def load_network(state: State, network: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Take over what `network_state` made of a network and an Adam of the same shape.
-
-    Raises:
-        ModelError: the shape is another.
-    """
-    for name, value in network.state_dict().items():
-        if f"weight.{name}" not in state or state[f"weight.{name}"].shape != tuple(value.shape):
-            raise ModelError(
-                f"the stored predictor is of another shape than this one (at {name}): "
-                "keep the predictor settings it was trained with, or train another one"
-            )
+    """Take over what `network_state` made of a network and an Adam of the same shape."""
     network.load_state_dict({name: torch.from_numpy(state[f"weight.{name}"]) for name in network.state_dict()})
     for name, parameter in network.named_parameters():
         keys = [key for key in ("step", "exp_avg", "exp_avg_sq") if f"adam.{name}.{key}" in state]

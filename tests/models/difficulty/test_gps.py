@@ -154,11 +154,6 @@ def test_mopps_says_nothing_of_prompts_it_never_saw() -> None:
     assert np.ptp(mopps.forecast(np.arange(300, 500), seed=0).p_success) == 0.0
 
 
-def test_a_state_of_another_shape_is_refused_in_one_line() -> None:
-    with pytest.raises(ModelError, match=r"^the stored predictor is of another shape than this one \(at trunk\.0\.w"):
-        make_gps(width=16).load_state_dict(make_gps().state_dict())
-
-
 def test_heads_that_cannot_share_the_width_are_refused_in_one_line() -> None:
     with pytest.raises(ModelError, match=r"^predictor.width = 24 cannot be shared by predictor.heads = 5: "):
         make_gps(encoder="transformer", heads=5)
