@@ -53,7 +53,10 @@ def train(predictor: Predictor, truth: Floats, seen: Ints, steps: int) -> dict[s
 
 
 def rank_correlation_on_unseen(predictor: Predictor, truth: Floats, steps: int) -> float:
-    """Spearman of forecast and truth on the last 200 prompts, after `steps` batches of the others."""
+    """Spearman of forecast and truth on the last 200 prompts, after `steps` batches of the others.
+
+    Chance is 0 with a standard deviation of 0.07.
+    """
     rows = np.arange(len(truth))
     train(predictor, truth, rows[:-200], steps)
     found: float = spearmanr(predictor.forecast(rows[-200:], seed=0).p_success, truth[-200:]).statistic

@@ -47,7 +47,7 @@ def encode(weights: dict[str, Array], head: str, embeddings: Array, rates: Array
     """Mean and sd of the Gaussian that a head makes of a batch, one number at a time."""
     summaries = []
     for embedding, rate in zip(embeddings, rates, strict=True):
-        hidden = [*embedding.tolist(), float(rate)]
+        hidden = [*(E**0.5 * embedding).tolist(), float(rate)]
         for layer in ("trunk.0", "trunk.2", "trunk.4"):
             hidden = relu(linear(weights, layer, hidden))
         summaries.append(hidden)
@@ -58,7 +58,10 @@ def encode(weights: dict[str, Array], head: str, embeddings: Array, rates: Array
 
 def decode(weights: dict[str, Array], embedding: Array, z: Array) -> float:
     """Success logit of one prompt: three hidden layers over [z, e], the first split in two."""
-    prompt, context = linear(weights, "from_prompt", embedding.tolist()), linear(weights, "from_context", z.tolist())
+    prompt, context = (
+        linear(weights, "from_prompt", (E**0.5 * embedding).tolist()),
+        linear(weights, "from_context", z.tolist()),
+    )
     hidden = relu([p + c for p, c in zip(prompt, context, strict=True)])
     for layer in ("decoder.1", "decoder.3"):
         hidden = relu(linear(weights, layer, hidden))
