@@ -108,7 +108,7 @@ class Depo:
         for start in range(0, len(rows), CHUNK):
             chunk = order[start : start + CHUNK]
             logits_B2 = self._network(torch.from_numpy(rows[chunk]))
-            found[chunk] = torch.sigmoid(logits_B2[:, 0]).numpy()
+            found[chunk] = torch.sigmoid(logits_B2[:, 0].double()).numpy()
         return found
 
     def _step(self, rows_B: Tensor, rates_B: Tensor, logprobs_B: Tensor, seed: int) -> dict[str, Tensor]:

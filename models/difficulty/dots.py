@@ -99,5 +99,6 @@ class Dots:
         for start in range(0, len(rows) if len(self._rates) else 0, CHUNK):
             chunk = slice(start, start + CHUNK)
             embeddings = self._embeddings[torch.from_numpy(rows[chunk])]
-            found[chunk] = torch.sigmoid(self._network(embeddings, self._reference, self._rates)).numpy()
+            logits = self._network(embeddings, self._reference, self._rates)
+            found[chunk] = torch.sigmoid(logits.double()).numpy()
         return found

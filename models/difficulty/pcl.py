@@ -88,7 +88,7 @@ class Pcl:
 
     @torch.no_grad()
     def _value(self, states_NH: Tensor) -> Floats:
-        values: Floats = torch.sigmoid(self._network(states_NH)).double().numpy()
+        values: Floats = torch.sigmoid(self._network(states_NH).double()).numpy()
         return values
 
     def _loss(self, logits_B: Tensor, successes_B: Tensor, valid_B: Tensor) -> Tensor:
