@@ -177,8 +177,8 @@ class DotsSettings:
     reference: Annotated[int, Ge(1)] = 256
     """Most recent groups that are attended to."""
     width: Annotated[int, Ge(1)] = 256
-    """Hidden units of the projections of query and key, and the size that they project to."""
-    lr: Annotated[float, Gt(0.0)] = 1e-3
+    """Hidden units of the projection, and the size that it projects to."""
+    lr: Annotated[float, Gt(0.0)] = 5e-4
     """Learning rate of Adam."""
     gradient_steps: Annotated[int, Ge(1)] = 5
     """Steps for each observed batch."""

@@ -21,8 +21,7 @@ class DotsNetwork(nn.Module):
     def __init__(self, embedding: int, width: int) -> None:
         super().__init__()
         self._scale = embedding**0.5
-        self.query = _projection(embedding, width)
-        self.key = _projection(embedding, width)
+        self.projection = _projection(embedding, width)
         last = nn.Linear(CALIBRATION_WIDTH, 2)
         nn.init.zeros_(last.weight)  # scale 1 and bias 0 at first
         nn.init.zeros_(last.bias)
@@ -30,7 +29,8 @@ class DotsNetwork(nn.Module):
 
     def forward(self, embeddings_NE: Tensor, reference_RE: Tensor, rates_R: Tensor) -> Tensor:
         """Success logits [N]; an attended rate within 1e-3 of 0 or 1 is moved there."""
-        query_ND, key_RD = self.query(self._scale * embeddings_NE), self.key(self._scale * reference_RE)
+        query_ND = self.projection(self._scale * embeddings_NE)
+        key_RD = self.projection(self._scale * reference_RE)
         attention_NR = torch.softmax(query_ND @ key_RD.T / key_RD.shape[1] ** 0.5, dim=1)
         attended_N = (attention_NR @ rates_R).clamp(_EDGE, 1.0 - _EDGE)
         log_scale, bias = self.calibration(torch.stack([rates_R.mean(), rates_R.std(correction=0)]))

@@ -40,8 +40,8 @@ def test_forecast_is_the_attended_rate_rescaled_by_mean_and_spread_of_the_rates(
         found = network(*(torch.from_numpy(values) for values in (asked, reference, rates)))
         log_scale, bias = network.calibration(torch.tensor([rates.mean(), rates.std()])).tolist()
         for index, embedding in enumerate(asked):
-            query = network.query(torch.from_numpy(5**0.5 * embedding)).numpy()
-            keys = [network.key(torch.from_numpy(5**0.5 * other)).numpy() for other in reference]
+            query = network.projection(torch.from_numpy(5**0.5 * embedding)).numpy()
+            keys = [network.projection(torch.from_numpy(5**0.5 * other)).numpy() for other in reference]
             weights = np.exp([query @ key / np.sqrt(7) for key in keys])
             rate = (weights / weights.sum()) @ rates
             assert float(found[index]) == pytest.approx(np.exp(log_scale) * np.log(rate / (1 - rate)) + bias)
