@@ -128,7 +128,7 @@ class GpsSettings:
     """Hidden units of encoder and decoder layers."""
     latent: Annotated[int, Ge(1)] = 64
     """Dimensions of the difficulty context z."""
-    lr: Annotated[float, Gt(0.0)] = 1e-3
+    lr: Annotated[float, Gt(0.0)] = 3e-4
     """Learning rate of Adam."""
     gradient_steps: Annotated[int, Ge(1)] = 5
     """Steps on the ELBO for each observed batch."""

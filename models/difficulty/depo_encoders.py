@@ -54,7 +54,7 @@ class TextEncoder(nn.Module):
             raise ModelError(f"predictor.encoder = {folder!r} could not be loaded: {reason}") from error
         self.model.to("cuda" if torch.cuda.is_available() else "cpu")
         self.size = self.model.config.hidden_size
-        limit = min(MAX_TOKENS, self.model.config.max_position_embeddings)
+        limit = min(MAX_TOKENS, getattr(self.model.config, "max_position_embeddings", MAX_TOKENS))
         encoded = tokenizer(list(texts), truncation=True, max_length=limit)["input_ids"]
         self._ids = [torch.tensor(ids) for ids in encoded]
         self.lengths = np.array([len(ids) for ids in encoded])

@@ -11,9 +11,16 @@ from models.difficulty.base import State
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Torch's global generators start from `seed` in the block, and go on afterwards as if it had not been."""
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
+    """Torch's generators, of the CPU and of the GPU in use, start from `seed` in the block and are restored after it.
+
+    `torch.manual_seed` would reach the generators of all GPUs, and they would not be restored.
+    """
+    in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    devices = [torch.cuda.current_device()] if in_use else []
+    with torch.random.fork_rng(devices=devices):
+        torch.default_generator.manual_seed(seed)
+        if devices:
+            torch.cuda.manual_seed(seed)
         yield
 
 

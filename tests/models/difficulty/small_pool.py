@@ -89,8 +89,14 @@ def check_resuming(make: Callable[[int], Predictor], observed: int, folder: Path
 
 
 def check_manners(predictor: Predictor) -> None:
-    """Forecasting changes nothing and works on no rows; no groups teach nothing; states are copies."""
+    """Forecasts are of probabilities and never certain; no groups teach nothing; states are copies.
+
+    Forecasting changes nothing, and works on no rows.
+    """
     predictor.observe(make_observation(0), seed=0)
+    forecast = predictor.forecast(np.arange(60), seed=1)
+    assert ((forecast.p_success > 0.0) & (forecast.p_success < 1.0)).all()
+    assert (forecast.p_sd**2 <= forecast.p_success * (1.0 - forecast.p_success)).all() and (forecast.p_sd > 0.0).all()
     first = bits(predictor.forecast(np.arange(60), seed=1))
     assert bits(predictor.forecast(np.arange(60), seed=1)) == first
     assert len(predictor.forecast(NONE, seed=1).p_success) == 0
