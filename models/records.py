@@ -5,7 +5,7 @@ rows and only the store speaks of `prompt_id`s. N is the number of candidates
 of a step, G of groups, k of rollouts in a group.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -63,6 +63,10 @@ class Pool:
     """[pool, dim], rows of unit length; None where no method of the run reads them."""
     categories: tuple[str, ...] = ()
     """[pool] category of each prompt; empty where no method of the run reads them."""
+    texts: tuple[str, ...] = ()
+    """The problems in words; empty where the run's predictor does not read them."""
+    hidden: Callable[[Ints], NDArray[np.float32]] | None = None
+    """The live policy's states [N, size] at the last prompt token of N rows; None where there is no policy."""
 
     def __len__(self) -> int:
         return len(self.prompt_ids)
@@ -155,6 +159,8 @@ class Observation:
     valid: Ints
     """Rollouts with a verdict; at least 1."""
     mean_tokens: Floats
+    mean_logprobs: Floats | None = None
+    """Mean over rollouts of the mean log-probability of their tokens; NaN or None where it was not stored."""
 
 
 @dataclass(frozen=True)

@@ -144,17 +144,23 @@ class MoppsSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class GpsSettings:
-    """Latent-variable model shared by all prompts (GPS, arXiv 2602.01970), MLP variant."""
+    """Latent-variable model shared by all prompts (GPS, arXiv 2602.01970)."""
 
     __pydantic_config__ = _STRICT
 
     name: Literal["gps"] = "gps"
     """Predictor."""
-    width: Annotated[int, Ge(1)] = 512
+    encoder: Literal["mlp", "transformer"] = "mlp"
+    """What reads the latest batch: the mean of an MLP of its prompts, or a Transformer over them."""
+    layers: Annotated[int, Ge(1)] = 6
+    """`transformer` only: layers."""
+    heads: Annotated[int, Ge(1)] = 8
+    """`transformer` only: attention heads; they share `width` evenly."""
+    width: Annotated[int, Ge(1)] = 256
     """Hidden units of encoder and decoder layers."""
     latent: Annotated[int, Ge(1)] = 64
     """Dimensions of the difficulty context z."""
-    lr: Annotated[float, Gt(0.0)] = 1e-3
+    lr: Annotated[float, Gt(0.0)] = 3e-4
     """Learning rate of Adam."""
     gradient_steps: Annotated[int, Ge(1)] = 5
     """Steps on the ELBO for each observed batch."""
@@ -164,6 +170,68 @@ class GpsSettings:
     """Samples of z that a forecast averages (M)."""
     rescored: Annotated[int, Ge(1)] = 2048
     """In a larger pool, only this many prompts nearest to p = 0.5 at the prior mean get all z samples."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DepoSettings:
+    """Scorer of prompt texts with two heads and a ranking loss (DEPO, arXiv 2602.06375)."""
+
+    __pydantic_config__ = _STRICT
+
+    name: Literal["depo"] = "depo"
+    """Predictor."""
+    encoder: str = "static"
+    """`static`: the pool's embeddings; else the folder of a Hugging Face encoder, which is trained too."""
+    width: Annotated[int, Ge(2)] = 256
+    """Hidden units of the scorer (1,024 as published); its last layer has half of them."""
+    dropout: Annotated[float, Ge(0.0), Lt(1.0)] = 0.1
+    """Share of hidden units left out at each training step."""
+    lr: Annotated[float, Gt(0.0)] = 1e-3
+    """Learning rate of AdamW (2e-4 as published, for a scorer four times as wide)."""
+    encoder_lr: Annotated[float, Gt(0.0)] = 4e-5
+    """Learning rate of AdamW for a Hugging Face encoder."""
+    gradient_steps: Annotated[int, Ge(1)] = 1
+    """Steps for each observed batch."""
+    micro_batch: Annotated[int, Ge(1)] = 64
+    """Prompts in one forward and backward pass; bounds memory, and changes no gradient but by dropout's draw."""
+    warmup_batches: Annotated[int, Ge(0)] = 30
+    """Observed batches until forecasts differ; a tenth of the run is the paper's share (100 of 1,000 steps)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DotsSettings:
+    """Attention of a prompt to recently observed ones (DOTS, arXiv 2506.05316)."""
+
+    __pydantic_config__ = _STRICT
+
+    name: Literal["dots"] = "dots"
+    """Predictor."""
+    reference: Annotated[int, Ge(1)] = 256
+    """Most recent groups that are attended to."""
+    width: Annotated[int, Ge(1)] = 256
+    """Hidden units of the projection, and the size that it projects to."""
+    lr: Annotated[float, Gt(0.0)] = 5e-4
+    """Learning rate of Adam."""
+    gradient_steps: Annotated[int, Ge(1)] = 5
+    """Steps for each observed batch."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PclSettings:
+    """Value head on the policy's own state at the end of the prompt (PCL, arXiv 2510.01135)."""
+
+    __pydantic_config__ = _STRICT
+
+    name: Literal["pcl"] = "pcl"
+    """Predictor."""
+    loss: Literal["mse", "binomial"] = "mse"
+    """Squared error to the group's success rate, as published, or the likelihood of its successes."""
+    width: Annotated[int, Ge(1)] = 256
+    """Hidden units of the head."""
+    lr: Annotated[float, Gt(0.0)] = 1e-3
+    """Learning rate of Adam."""
+    gradient_steps: Annotated[int, Ge(1)] = 5
+    """Steps for each observed batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -275,6 +343,9 @@ class SecSettings:
 PredictorSettings = (
     MoppsSettings
     | GpsSettings
+    | DepoSettings
+    | DotsSettings
+    | PclSettings
     | LastSettings
     | MeanSettings
     | KalmanSettings

@@ -8,12 +8,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from models.difficulty.inputs import reads_embeddings, reads_texts
 from models.embeddings import WordllamaEncoder
 from models.errors import ModelError
+from models.policy.hidden import prompt_states
 from models.policy.loading import Policy
 from models.policy.templates import prompt_token_ids
 from models.problems import BUILTIN
-from models.records import Prompt
+from models.records import Ints, Pool, Prompt
 from models.rewards import VERIFIERS
 from models.settings import SecSettings, TrainSettings
 from storage.files import set_aside
@@ -22,9 +24,6 @@ from storage.prompts import holds_dataset, read_dataset, read_embeddings, write_
 from tasks.workbench import TokenisedPrompts
 
 logger = logging.getLogger(__name__)
-
-READ_EMBEDDINGS = {"gps", "gp"}
-"""Predictors and acquisition rules that read embeddings."""
 
 
 def ensure_datasets(layout: Layout, settings: TrainSettings) -> None:
@@ -107,11 +106,26 @@ def _prompt(row: dict[str, Any]) -> Prompt:
     )
 
 
+def make_pool(layout: Layout, settings: TrainSettings, train: TokenisedPrompts, policy: Policy) -> Pool:
+    """The pool of a run, with what its methods read."""
+
+    def hidden(rows: Ints) -> NDArray[np.float32]:
+        return prompt_states(policy, [train.token_ids[row] for row in rows], settings.update.token_budget)
+
+    return Pool(
+        prompt_ids=tuple(prompt.prompt_id for prompt in train.prompts),
+        embeddings=read_or_make_embeddings(layout, settings, train),
+        categories=read_categories(layout, settings, train),
+        texts=tuple(prompt.text for prompt in train.prompts) if reads_texts(settings.predictor) else (),
+        hidden=hidden,
+    )
+
+
 def read_or_make_embeddings(
     layout: Layout, settings: TrainSettings, train: TokenisedPrompts
 ) -> NDArray[np.float32] | None:
     """[pool, dim] embeddings of the pool's texts, from the store's cache; None when no method reads them."""
-    if not {settings.predictor.name, settings.acquisition.name} & READ_EMBEDDINGS:
+    if not (reads_embeddings(settings.predictor) or settings.acquisition.name == "gps"):
         return None
     encoder = WordllamaEncoder()
     ids = [prompt.prompt_id for prompt in train.prompts]

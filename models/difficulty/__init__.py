@@ -6,6 +6,8 @@ from typing import Any
 from models.difficulty.base import Predictor
 from models.records import Pool
 from models.settings import (
+    DepoSettings,
+    DotsSettings,
     DpsSettings,
     GpSettings,
     GpsSettings,
@@ -14,9 +16,22 @@ from models.settings import (
     LastSettings,
     MeanSettings,
     MoppsSettings,
+    PclSettings,
     PredictorSettings,
     SecSettings,
 )
+
+
+def _depo(settings: DepoSettings, pool: Pool, seed: int) -> Predictor:
+    from models.difficulty.depo import Depo
+
+    return Depo(settings, pool, seed=seed)
+
+
+def _dots(settings: DotsSettings, pool: Pool, seed: int) -> Predictor:
+    from models.difficulty.dots import Dots
+
+    return Dots(settings, pool, seed=seed)
 
 
 def _dps(settings: DpsSettings, pool: Pool, seed: int) -> Predictor:
@@ -67,6 +82,12 @@ def _mopps(settings: MoppsSettings, pool: Pool, seed: int) -> Predictor:
     return Mopps(settings, pool)
 
 
+def _pcl(settings: PclSettings, pool: Pool, seed: int) -> Predictor:
+    from models.difficulty.pcl import Pcl
+
+    return Pcl(settings, pool, seed=seed)
+
+
 def _sec(settings: SecSettings, pool: Pool, seed: int) -> Predictor:
     from models.difficulty.sec import Sec
 
@@ -74,6 +95,8 @@ def _sec(settings: SecSettings, pool: Pool, seed: int) -> Predictor:
 
 
 PREDICTORS: dict[str, Callable[[Any, Pool, int], Predictor]] = {
+    "depo": _depo,
+    "dots": _dots,
     "dps": _dps,
     "gp": _gp,
     "gps": _gps,
@@ -82,6 +105,7 @@ PREDICTORS: dict[str, Callable[[Any, Pool, int], Predictor]] = {
     "last": _last,
     "mean": _mean,
     "mopps": _mopps,
+    "pcl": _pcl,
     "sec": _sec,
 }
 
