@@ -24,7 +24,7 @@ from storage.catalog import query
 from storage.checkpoints import checkpoint_steps
 from storage.errors import MismatchError, StoreError
 from storage.layout import Layout
-from storage.runs import read_run, write_run
+from storage.runs import Run, read_run, write_run
 from tasks.opening import RunStopped, open_workbench
 from tasks.report import build_report, example_commands, report_lines
 from tasks.runs import check_plan
@@ -272,6 +272,20 @@ def test_a_changed_config_is_refused_with_the_differences(store: Path) -> None:
         StoreError, match=r"run small has another config: update\.lr was 0\.0001, now 0\.001\. .*fork it"
     ):
         check_plan(config.plan())
+
+
+@pytest.mark.parametrize("predictor", ["gps", "kalman"])
+def test_a_setting_that_is_younger_than_the_run_counts_as_its_default(tmp_path: Path, predictor: str) -> None:
+    config = small_config(make_store(tmp_path / "store"), predictor=predictor)
+    plan, layout = build_config(config).plan(), Layout(tmp_path / "store")
+    stored = {**plan.config, "acquisition": {**plan.config["acquisition"]}, "predictor": {"name": predictor}}
+    del stored["overlong"], stored["acquisition"]["cooldown"]
+    pins = {"threads": 1, "datasets": {}}
+    write_run(layout, Run("small", stored, pins, created_at="", target=6, epoch=1))
+    check_plan(plan)
+    config["acquisition"]["cooldown"] = 3
+    with pytest.raises(StoreError, match=r"run small has another config: acquisition\.cooldown was 5, now 3\. "):
+        check_plan(build_config(config).plan())
 
 
 def fork(store: Path, source: str, **changes: Any) -> TrainConfig:

@@ -13,6 +13,8 @@ from models.records import Forecast, Ints, Observation, Pool
 from models.seeding import derive_rng, derive_seed
 from models.settings import (
     AcquisitionSettings,
+    DepoSettings,
+    DotsSettings,
     DpsSettings,
     DynamicSamplingSettings,
     GpSettings,
@@ -22,6 +24,7 @@ from models.settings import (
     LastSettings,
     MeanSettings,
     MoppsSettings,
+    PclSettings,
     PredictorSettings,
     SecSettings,
 )
@@ -30,6 +33,9 @@ SIZE, BATCH, GROUP, STEPS = 60, 4, 4, 8
 DYNAMIC = DynamicSamplingSettings(enabled=True, max_rounds=3)
 PREDICTORS: list[PredictorSettings] = [
     GpsSettings(width=8, latent=2, z_samples=2, gradient_steps=1),
+    DepoSettings(width=8, warmup_batches=2),
+    DotsSettings(width=8, gradient_steps=1),
+    PclSettings(width=8, gradient_steps=1),
     GpSettings(references=8),
     MoppsSettings(),
     LastSettings(),
@@ -54,7 +60,8 @@ class Step:
 def make_pool() -> Pool:
     embeddings = np.random.default_rng(0).standard_normal((SIZE, 8)).astype(np.float32)
     embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True)
-    return Pool(tuple(map(str, range(SIZE))), embeddings, tuple("abc"[row % 3] for row in range(SIZE)))
+    ids, categories = tuple(map(str, range(SIZE))), tuple("abc"[row % 3] for row in range(SIZE))
+    return Pool(ids, embeddings, categories, hidden=lambda rows: embeddings[rows])
 
 
 def run(

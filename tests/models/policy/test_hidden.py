@@ -47,6 +47,14 @@ def test_no_pass_is_larger_than_the_budget_unless_one_prompt_is(
     assert [tuple(shape) for shape in shapes] == [(1, 30), (2, 8), (3, 4)]
 
 
+def test_a_prompt_longer_than_the_context_is_read_from_its_end(policy: Policy) -> None:
+    context = policy.context or 0
+    long = tuple(np.random.default_rng(1).integers(3, policy.model.config.vocab_size, context + 9).tolist())
+    found = prompt_states(policy, [long, long[9:]], token_budget=context)
+    assert context == 128
+    assert found[0].tobytes() == found[1].tobytes()
+
+
 def test_no_prompts_have_no_states_but_a_size(policy: Policy) -> None:
     assert prompt_states(policy, [], 100).shape == (0, policy.model.config.hidden_size)
 
