@@ -93,7 +93,12 @@ class TrainConfig(BaseModel):
             )
         return self
 
-    @field_validator("predictor", "engine", mode="before")
+    @field_validator("engine", mode="before")
+    @classmethod
+    def _name_engine(cls, value: Any) -> Any:
+        return _named(value)
+
+    @field_validator("predictor", mode="before")
     @classmethod
     def _name_predictor(cls, value: Any) -> Any:
         value = _named(value)

@@ -5,7 +5,7 @@ rows and only the store speaks of `prompt_id`s. N is the number of candidates
 of a step, G of groups, k of rollouts in a group.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -61,6 +61,12 @@ class Pool:
     prompt_ids: tuple[str, ...]
     embeddings: NDArray[np.float32] | None = None
     """[pool, dim], rows of unit length; None where no method of the run reads them."""
+    categories: tuple[str, ...] = ()
+    """[pool] category of each prompt; empty where no method of the run reads them."""
+    texts: tuple[str, ...] = ()
+    """The problems in words; empty where the run's predictor does not read them."""
+    hidden: Callable[[Ints], NDArray[np.float32]] | None = None
+    """The live policy's states [N, size] at the last prompt token of N rows; None where there is no policy."""
 
     def __len__(self) -> int:
         return len(self.prompt_ids)
@@ -90,6 +96,8 @@ class Ranking:
     """[N] what diversity added when the candidate was last looked at; NaN where the rule has none."""
     inclusion: Floats | None = None
     """[N] probability that a rule which draws would have chosen the candidate; None where it ranks."""
+    side: NDArray[np.int8] | None = None
+    """[N] 1 where a candidate is left out as too easy, -1 as too hard, else 0; None where a rule filters none."""
 
 
 @dataclass(frozen=True)
@@ -151,6 +159,8 @@ class Observation:
     valid: Ints
     """Rollouts with a verdict; at least 1."""
     mean_tokens: Floats
+    mean_logprobs: Floats | None = None
+    """Mean over rollouts of the mean log-probability of their tokens; NaN or None where it was not stored."""
 
 
 @dataclass(frozen=True)

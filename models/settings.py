@@ -144,17 +144,23 @@ class MoppsSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class GpsSettings:
-    """Latent-variable model shared by all prompts (GPS, arXiv 2602.01970), MLP variant."""
+    """Latent-variable model shared by all prompts (GPS, arXiv 2602.01970)."""
 
     __pydantic_config__ = _STRICT
 
     name: Literal["gps"] = "gps"
     """Predictor."""
-    width: Annotated[int, Ge(1)] = 512
+    encoder: Literal["mlp", "transformer"] = "mlp"
+    """What reads the latest batch: the mean of an MLP of its prompts, or a Transformer over them."""
+    layers: Annotated[int, Ge(1)] = 6
+    """`transformer` only: layers."""
+    heads: Annotated[int, Ge(1)] = 8
+    """`transformer` only: attention heads; they share `width` evenly."""
+    width: Annotated[int, Ge(1)] = 256
     """Hidden units of encoder and decoder layers."""
     latent: Annotated[int, Ge(1)] = 64
     """Dimensions of the difficulty context z."""
-    lr: Annotated[float, Gt(0.0)] = 1e-3
+    lr: Annotated[float, Gt(0.0)] = 3e-4
     """Learning rate of Adam."""
     gradient_steps: Annotated[int, Ge(1)] = 5
     """Steps on the ELBO for each observed batch."""
@@ -166,7 +172,188 @@ class GpsSettings:
     """In a larger pool, only this many prompts nearest to p = 0.5 at the prior mean get all z samples."""
 
 
-PredictorSettings = MoppsSettings | GpsSettings
+@dataclass(frozen=True, kw_only=True)
+class DepoSettings:
+    """Scorer of prompt texts with two heads and a ranking loss (DEPO, arXiv 2602.06375)."""
+
+    __pydantic_config__ = _STRICT
+
+    name: Literal["depo"] = "depo"
+    """Predictor."""
+    encoder: str = "static"
+    """`static`: the pool's embeddings; else the folder of a Hugging Face encoder, which is trained too."""
+    width: Annotated[int, Ge(2)] = 256
+    """Hidden units of the scorer (1,024 as published); its last layer has half of them."""
+    dropout: Annotated[float, Ge(0.0), Lt(1.0)] = 0.1
+    """Share of hidden units left out at each training step."""
+    lr: Annotated[float, Gt(0.0)] = 1e-3
+    """Learning rate of AdamW (2e-4 as published, for a scorer four times as wide)."""
+    encoder_lr: Annotated[float, Gt(0.0)] = 4e-5
+    """Learning rate of AdamW for a Hugging Face encoder."""
+    gradient_steps: Annotated[int, Ge(1)] = 1
+    """Steps for each observed batch."""
+    micro_batch: Annotated[int, Ge(1)] = 64
+    """Prompts in one forward and backward pass; bounds memory, and changes no gradient but by dropout's draw."""
+    warmup_batches: Annotated[int, Ge(0)] = 30
+    """Observed batches until forecasts differ; a tenth of the run is the paper's share (100 of 1,000 steps)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DotsSettings:
+    """Attention of a prompt to recently observed ones (DOTS, arXiv 2506.05316)."""
+
+    __pydantic_config__ = _STRICT
+
+    name: Literal["dots"] = "dots"
+    """Predictor."""
+    reference: Annotated[int, Ge(1)] = 256
+    """Most recent groups that are attended to."""
+    width: Annotated[int, Ge(1)] = 256
+    """Hidden units of the projection, and the size that it projects to."""
+    lr: Annotated[float, Gt(0.0)] = 5e-4
+    """Learning rate of Adam."""
+    gradient_steps: Annotated[int, Ge(1)] = 5
+    """Steps for each observed batch."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PclSettings:
+    """Value head on the policy's own state at the end of the prompt (PCL, arXiv 2510.01135)."""
+
+    __pydantic_config__ = _STRICT
+
+    name: Literal["pcl"] = "pcl"
+    """Predictor."""
+    loss: Literal["mse", "binomial"] = "mse"
+    """Squared error to the group's success rate, as published, or the likelihood of its successes."""
+    width: Annotated[int, Ge(1)] = 256
+    """Hidden units of the head."""
+    lr: Annotated[float, Gt(0.0)] = 1e-3
+    """Learning rate of Adam."""
+    gradient_steps: Annotated[int, Ge(1)] = 5
+    """Steps for each observed batch."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LastSettings:
+    """Success rate of a prompt's last visit: a baseline."""
+
+    __pydantic_config__ = _STRICT
+
+    name: Literal["last"] = "last"
+    """Predictor."""
+    prior_alpha: Annotated[float, Gt(0.0)] = 1.0
+    """Successes added to those of the visit."""
+    prior_beta: Annotated[float, Gt(0.0)] = 1.0
+    """Failures added to those of the visit."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeanSettings:
+    """Mean success rate of a prompt's visits: a baseline."""
+
+    __pydantic_config__ = _STRICT
+
+    name: Literal["mean"] = "mean"
+    """Predictor."""
+    window: Annotated[int, Ge(0)] = 5
+    """Latest visits that count; 0 counts all."""
+    prior_alpha: Annotated[float, Gt(0.0)] = 1.0
+    """Successes added to those of the visits."""
+    prior_beta: Annotated[float, Gt(0.0)] = 1.0
+    """Failures added to those of the visits."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KalmanSettings:
+    """Kalman filter on the logit of each prompt's success (KGPS, arXiv 2607.27610)."""
+
+    __pydantic_config__ = _STRICT
+
+    name: Literal["kalman"] = "kalman"
+    """Predictor."""
+    process_sd: Annotated[float, Ge(0.0)] = 0.1
+    """Standard deviation of a logit's move in one step; 0 takes the policy for unchanging."""
+    prior_mean: float = 0.0
+    """Logit of a prompt that was never visited."""
+    prior_sd: Annotated[float, Gt(0.0)] = 2.0
+    """Standard deviation of that logit, which no prompt's doubt exceeds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DpsSettings:
+    """Three-state hidden Markov model for each prompt (DPS, arXiv 2603.10887)."""
+
+    __pydantic_config__ = _STRICT
+
+    name: Literal["dps"] = "dps"
+    """Predictor."""
+    decay: Share = 0.5
+    """Lambda: how much of the old transition counts is kept at each visit; 1 forgets nothing."""
+    prior: Annotated[float, Gt(0.0)] = 1.0
+    """Count of each transition before anything is seen."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpSettings:
+    """Gaussian process on embeddings, carried by reference prompts (VIP, arXiv 2602.01601)."""
+
+    __pydantic_config__ = _STRICT
+
+    name: Literal["gp"] = "gp"
+    """Predictor."""
+    references: Annotated[int, Ge(1)] = 128
+    """Reference prompts (M); memory is 4 M bytes for each prompt of the pool."""
+    amplitude: Annotated[float, Gt(0.0)] = 1.5
+    """Standard deviation of what sets a prompt's logit apart from the mean of all."""
+    bias_sd: Annotated[float, Ge(0.0)] = 1.5
+    """Standard deviation of the mean of all logits."""
+    keep: Annotated[float, Gt(0.0), Le(1.0)] = 0.99
+    """Share of its information that the belief keeps in each step; 1 takes the policy for unchanging."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GresoSettings:
+    """Streaks of groups that all agreed (GRESO, arXiv 2506.02177)."""
+
+    __pydantic_config__ = _STRICT
+
+    name: Literal["greso"] = "greso"
+    """Predictor."""
+    keep: Annotated[float, Ge(0.05), Le(0.95)] = 0.5
+    """Chance to be kept after one visit whose rollouts all agreed, at the start; it adapts after an epoch."""
+    agreeing: Share = 0.25
+    """Share of groups that may agree: a third of it all right, the rest all wrong."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SecSettings:
+    """Categories of prompts as the arms of a bandit (SEC, arXiv 2505.14970)."""
+
+    __pydantic_config__ = _STRICT
+
+    name: Literal["sec"] = "sec"
+    """Predictor."""
+    category: str = "category"
+    """Tag of the prompts that names their category."""
+    rate: Annotated[float, Gt(0.0), Le(1.0)] = 0.3
+    """Alpha: how far a category's value moves towards what a step saw."""
+
+
+PredictorSettings = (
+    MoppsSettings
+    | GpsSettings
+    | DepoSettings
+    | DotsSettings
+    | PclSettings
+    | LastSettings
+    | MeanSettings
+    | KalmanSettings
+    | DpsSettings
+    | GpSettings
+    | GresoSettings
+    | SecSettings
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,18 +362,44 @@ class AcquisitionSettings:
 
     __pydantic_config__ = _STRICT
 
-    name: Literal["uniform", "thompson", "nearest", "gps"] = "gps"
-    """`uniform` draws; `thompson` ranks a posterior draw; `nearest` ranks the mean; `gps` adds diversity."""
+    name: Literal["uniform", "thompson", "nearest", "band", "informative", "per_token", "greso", "boltzmann", "gps"] = (
+        "gps"
+    )
+    """`uniform` draws; `thompson` ranks a posterior draw; `nearest` ranks the mean; `gps` adds diversity; `band` takes
+    the first inside [low, high]; `informative` ranks the chance of an informative group, `per_token` that chance for
+    each token; `greso` skips and `boltzmann` draws by how far a prompt is from certain."""
     batch_size: Annotated[int, Ge(1)] = 16
     """Prompts in a batch (B)."""
     candidates: Annotated[int, Ge(0)] = 0
     """Prompts considered in a step, drawn uniformly from the pool; 0 considers all."""
     target: Annotated[float, Gt(0.0), Lt(1.0)] = 0.5
-    """The p_success that utility prefers."""
+    """The p_success that utility prefers: `uniform`, `thompson`, `nearest` and `gps`."""
     diversity: Annotated[float, Ge(0.0)] = 0.2
     """`gps` only: spread of diversity's gains relative to the spread of utility among the best candidates."""
+    low: Share = 0.15
+    """`band` only: prompts of a lower p_success are too hard."""
+    high: Share = 0.85
+    """`band` only: prompts of a higher p_success are too easy."""
+    scan: Annotated[int, Ge(0)] = 0
+    """`band` only: candidates looked at before the batch is filled with what is nearest to the band; 0 is no limit."""
+    longest: Share = 0.95
+    """`per_token` only: candidates expected to be longer than this quantile of all are chosen last; 1 is no limit."""
+    temperature: Annotated[float, Gt(0.0)] = 0.2
+    """`boltzmann` only: T, in mean absolute advantage; small values draw the best only."""
     explore: Annotated[float, Gt(0.0), Le(1.0)] = 0.05
     """Share of the batch drawn uniformly, at least one prompt, so that forecasts can be judged unbiased."""
+    cooldown: Annotated[int, Ge(0)] = 5
+    """Steps for which an acquired prompt is not considered again, unless too few others are left."""
+    cap: Annotated[int, Ge(0)] = 0
+    """Visits after which a prompt is not considered again, unless too few others are left; 0 is no limit."""
+    retain: Share = 0.0
+    """Share of the batch drawn from prompts that are forecast easy, at least one where there is any; 0 tests none."""
+    retain_above: Share = 0.9
+    """The p_success from which a prompt counts as easy for `retain`; a rule then chooses among the others."""
+
+    def __post_init__(self) -> None:
+        if not self.low < self.high:
+            raise ValueError(f"low {self.low} must be below high {self.high}")
 
 
 @dataclass(frozen=True, kw_only=True)

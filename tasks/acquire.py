@@ -3,17 +3,14 @@
 import hashlib
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from models.acquisition import select
 from models.records import Decision, Floats, Forecast, Ints, Selection
 from models.seeding import derive_rng
 from tasks.predict import read_forecasts
 from tasks.stage import stage
+from tasks.visits import chosen_rows
 from tasks.workbench import Workbench, workbench
-
-CHOSEN = ("acquired", "explored")
 
 
 @stage
@@ -33,18 +30,9 @@ def acquire_batch(run: str, step: int, round_: int = 0) -> None:
             previous=chosen_rows(bench, step - 1),
             settings=bench.settings.acquisition,
             rng=derive_rng(bench.settings.seed, step, "acquire", round_),
+            group_size=bench.settings.sampling.group_size,
         )
         _write_selection(bench, step, round_, _with_overlong(selection, rows[~fits]))
-
-
-def chosen_rows(bench: Workbench, step: int, rounds: range | None = None) -> Ints:
-    """Pool rows acquired in a step, in order of rank within each round; none before step 1."""
-    rows: list[int] = []
-    for round_ in bench.history.rounds("acquisitions", step) if rounds is None else rounds:
-        table = bench.history.read("acquisitions", step, round_)
-        chosen = table.filter(pc.is_in(table["decision"], pa.array(CHOSEN))).sort_by("rank")
-        rows += [bench.row_of[prompt_id] for prompt_id in chosen["prompt_id"].to_pylist()]
-    return np.array(rows, dtype=np.int64)
 
 
 def group_id(run: str, step: int, prompt_id: str) -> str:

@@ -9,9 +9,10 @@ import pyarrow as pa
 
 from models.records import Generation, Request
 from storage.unfinished import UnfinishedRound
-from tasks.acquire import chosen_rows, group_id
+from tasks.acquire import group_id
 from tasks.stage import stage
 from tasks.sync import ensure_synced
+from tasks.visits import chosen_rows
 from tasks.workbench import TokenisedPrompts, Workbench, workbench
 
 SAVE_SECONDS = 20.0

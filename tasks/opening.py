@@ -17,7 +17,6 @@ from models.engines.base import Engine
 from models.errors import ModelError
 from models.policy.loading import SMOLLM2, Policy, convert_smollm2, load_policy
 from models.policy.update import PolicyTrainer
-from models.records import Pool
 from models.seeding import derive_seed
 from models.settings import TrainSettings
 from storage.checkpoints import (
@@ -36,7 +35,7 @@ from storage.runs import Run, RunState, read_run, write_run
 from storage.store import open_store
 from tasks.commit import save_checkpoint
 from tasks.plan import RunPlan
-from tasks.prompts import ensure_datasets, read_or_make_embeddings, tokenise, warn_of_overlap
+from tasks.prompts import ensure_datasets, make_pool, tokenise, warn_of_overlap
 from tasks.runs import check_plan, continue_run, create_run
 from tasks.versions import library_versions
 from tasks.workbench import Workbench, on_the_bench
@@ -169,7 +168,7 @@ def _build(layout: Layout, plan: RunPlan, record: Run, lock: RunLock) -> Workben
     train = tokenise(layout, settings, settings.prompts.train, policy)
     heldout = tokenise(layout, settings, settings.prompts.heldout, policy)
     warn_of_overlap(train, heldout)
-    pool = Pool(tuple(prompt.prompt_id for prompt in train.prompts), read_or_make_embeddings(layout, settings, train))
+    pool = make_pool(layout, settings, train, policy)
     bench = Workbench(
         run=plan.run,
         settings=settings,

@@ -2,9 +2,11 @@
 
 import numpy as np
 
+from models.acquisition.rest import candidates_wanted, rested
 from models.records import Forecast, Ints
 from models.seeding import derive_rng
 from tasks.stage import stage
+from tasks.visits import visits_before
 from tasks.workbench import Workbench, workbench
 
 
@@ -20,12 +22,18 @@ def predict_difficulty(run: str, step: int) -> None:
 
 
 def candidate_rows(bench: Workbench, step: int) -> Ints:
-    """Pool rows that are considered in a step, ascending: all of them, or a uniform draw."""
-    size, wanted = len(bench.pool), bench.settings.acquisition.candidates
-    if wanted == 0 or wanted >= size:
-        return np.arange(size)
+    """Pool rows that are considered in a step, ascending: of those that need no rest all, or a uniform draw.
+
+    Prompts that do not fit the context never need rest, and leave those that fit as many as a step wants.
+    """
+    acquisition, rounds = bench.settings.acquisition, bench.settings.dynamic_sampling
+    wanted = candidates_wanted(acquisition, rounds.max_rounds if rounds.enabled else 1)
+    overlong = int(np.count_nonzero(~bench.train.fits))
+    rows = rested(visits_before(bench, step), wanted + overlong, acquisition)
+    if acquisition.candidates == 0 or acquisition.candidates >= len(rows):
+        return rows
     rng = derive_rng(bench.settings.seed, step, "candidates")
-    return np.sort(rng.choice(size, wanted, replace=False))
+    return np.sort(rng.choice(rows, acquisition.candidates, replace=False))
 
 
 def write_forecasts(bench: Workbench, step: int, rows: Ints, forecast: Forecast) -> None:

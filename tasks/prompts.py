@@ -8,14 +8,16 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from models.difficulty.inputs import reads_embeddings, reads_texts
 from models.embeddings import WordllamaEncoder
 from models.errors import ModelError
+from models.policy.hidden import prompt_states
 from models.policy.loading import Policy
 from models.policy.templates import prompt_token_ids
 from models.problems import BUILTIN
-from models.records import Prompt
+from models.records import Ints, Pool, Prompt
 from models.rewards import VERIFIERS
-from models.settings import TrainSettings
+from models.settings import SecSettings, TrainSettings
 from storage.files import set_aside
 from storage.layout import Layout
 from storage.prompts import holds_dataset, read_dataset, read_embeddings, write_dataset, write_embeddings
@@ -104,11 +106,26 @@ def _prompt(row: dict[str, Any]) -> Prompt:
     )
 
 
+def make_pool(layout: Layout, settings: TrainSettings, train: TokenisedPrompts, policy: Policy) -> Pool:
+    """The pool of a run, with what its methods read."""
+
+    def hidden(rows: Ints) -> NDArray[np.float32]:
+        return prompt_states(policy, [train.token_ids[row] for row in rows], settings.update.token_budget)
+
+    return Pool(
+        prompt_ids=tuple(prompt.prompt_id for prompt in train.prompts),
+        embeddings=read_or_make_embeddings(layout, settings, train),
+        categories=read_categories(layout, settings, train),
+        texts=tuple(prompt.text for prompt in train.prompts) if reads_texts(settings.predictor) else (),
+        hidden=hidden,
+    )
+
+
 def read_or_make_embeddings(
     layout: Layout, settings: TrainSettings, train: TokenisedPrompts
 ) -> NDArray[np.float32] | None:
     """[pool, dim] embeddings of the pool's texts, from the store's cache; None when no method reads them."""
-    if "gps" not in (settings.predictor.name, settings.acquisition.name):
+    if not (reads_embeddings(settings.predictor) or settings.acquisition.name == "gps"):
         return None
     encoder = WordllamaEncoder()
     ids = [prompt.prompt_id for prompt in train.prompts]
@@ -132,3 +149,22 @@ def _cached_embeddings(layout: Layout, encoder: str, dataset: str, ids: list[str
         logger.warning("%s is of other prompts; set aside as %s and made again", path, set_aside(path).name)
         return None
     return cached["embedding"]
+
+
+def read_categories(layout: Layout, settings: TrainSettings, train: TokenisedPrompts) -> tuple[str, ...]:
+    """Category of each prompt of the pool, from the tag that the predictor names; empty when it reads none.
+
+    Raises:
+        ModelError: a prompt lacks the tag.
+    """
+    if not isinstance(settings.predictor, SecSettings):
+        return ()
+    wanted = settings.predictor.category
+    tags = [json.loads(text) if text else {} for text in read_dataset(layout, train.dataset)["tags"].to_pylist()]
+    for prompt, found in zip(train.prompts, tags, strict=True):
+        if wanted not in found:
+            raise ModelError(
+                f"dataset {train.dataset}: prompt {prompt.prompt_id} has no tag {wanted!r}, by which predictor sec "
+                f"groups prompts; its tags: {', '.join(found) or 'none'}. Name one with --set predictor.category=TAG"
+            )
+    return tuple(str(found[wanted]) for found in tags)

@@ -1,11 +1,13 @@
 """Creating, continuing and forking a run: what is checked before anything is changed, and what its file then says."""
 
 import os
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from typing import Any
 
 from models.policy.loading import model_digest, resolve_source
 from models.problems import BUILTIN
+from models.settings import TrainSettings
 from storage.checkpoints import checkpoint_steps
 from storage.errors import StoreError
 from storage.files import check_writable
@@ -117,7 +119,7 @@ def _check_continuable(layout: Layout, plan: RunPlan, known: Run) -> None:
             f"run {plan.run} began with {known.pins['threads']} threads, on which its sums depend: "
             "leave threads out, or fork the run"
         )
-    before = flatten(known.config)
+    before = _defaults(plan) | flatten(known.config)
     changed = [
         f"{key} was {before.get(key)!r}, now {value!r}"
         for key, value in plan.identity.items()
@@ -131,6 +133,11 @@ def _check_continuable(layout: Layout, plan: RunPlan, known: Run) -> None:
     for dataset, digest in known.pins["datasets"].items():
         if not holds_dataset(layout, dataset) or dataset_digest(layout, dataset) != digest:
             raise StoreError(f"dataset {dataset} is not what run {plan.run} was created with: restore it")
+
+
+def _defaults(plan: RunPlan) -> dict[str, Any]:
+    """What a run made before a setting existed counts as having set, under dotted keys."""
+    return flatten(asdict(TrainSettings(predictor=type(plan.settings.predictor)())))
 
 
 def _check_dataset(layout: Layout, name: str) -> None:

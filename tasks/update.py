@@ -88,14 +88,17 @@ def read_observation(bench: Workbench, step: int) -> Observation:
         ["group_id", "sample", "prompt_id", "response_tokens"]
     )
     rewards = bench.history.read_rounds("rewards", step).select(["group_id", "sample", "success"])
+    tokens = bench.history.read_rounds("tokens", step).select(["group_id", "sample", "logprobs"])
     groups = (
         pl.DataFrame(rollouts)
         .join(pl.DataFrame(rewards), on=["group_id", "sample"], validate="1:1", maintain_order="left")
+        .join(pl.DataFrame(tokens), on=["group_id", "sample"], validate="1:1", maintain_order="left")
         .group_by("prompt_id", maintain_order=True)
         .agg(
             successes=pl.col("success").sum().cast(pl.Int64),
             valid=pl.col("success").count().cast(pl.Int64),
             mean_tokens=pl.col("response_tokens").cast(pl.Float64).mean(),
+            mean_logprobs=pl.col("logprobs").list.mean().cast(pl.Float64).mean(),
         )
         .filter(pl.col("valid") > 0)
     )
@@ -104,6 +107,7 @@ def read_observation(bench: Workbench, step: int) -> Observation:
         successes=groups["successes"].to_numpy(writable=True),
         valid=groups["valid"].to_numpy(writable=True),
         mean_tokens=groups["mean_tokens"].to_numpy(writable=True),
+        mean_logprobs=groups["mean_logprobs"].fill_null(np.nan).to_numpy(writable=True),
     )
 
 

@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from models.acquisition.rest import Visits
 from models.difficulty.base import Predictor
 from models.engines.base import Engine
 from models.policy.loading import Policy
@@ -76,6 +77,11 @@ class Workbench:
     def row_of(self) -> dict[str, int]:
         """Pool row of each `prompt_id`."""
         return {prompt_id: row for row, prompt_id in enumerate(self.pool.prompt_ids)}
+
+    @cached_property
+    def visits(self) -> Visits:
+        """When and how often each prompt was acquired; read from the history as far as a step asks."""
+        return Visits.none(len(self.pool))
 
     def seed(self, step: int, *purpose: str | int) -> int:
         """The seed of one purpose in one step."""

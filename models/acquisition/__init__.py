@@ -3,15 +3,30 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from models.acquisition.band import band
 from models.acquisition.base import Candidates, Rule, choose
+from models.acquisition.boltzmann import boltzmann
 from models.acquisition.gps import gps
+from models.acquisition.greso import greso
+from models.acquisition.informative import informative
 from models.acquisition.nearest import nearest
+from models.acquisition.per_token import per_token
 from models.acquisition.thompson import thompson
 from models.acquisition.uniform import uniform
 from models.records import Forecast, Ints, Pool, Selection
 from models.settings import AcquisitionSettings
 
-RULES: dict[str, Rule] = {"gps": gps, "nearest": nearest, "thompson": thompson, "uniform": uniform}
+RULES: dict[str, Rule] = {
+    "band": band,
+    "boltzmann": boltzmann,
+    "gps": gps,
+    "greso": greso,
+    "informative": informative,
+    "nearest": nearest,
+    "per_token": per_token,
+    "thompson": thompson,
+    "uniform": uniform,
+}
 
 
 def select(
@@ -22,6 +37,7 @@ def select(
     previous: Ints,
     settings: AcquisitionSettings,
     rng: np.random.Generator,
+    group_size: int = 8,
 ) -> Selection:
     """Decide on every available candidate.
 
@@ -29,6 +45,7 @@ def select(
         forecast: of the N candidates.
         rows: [N] their pool rows.
         previous: pool rows of the batch before.
+        group_size: rollouts that each chosen prompt gets (k).
 
     Raises:
         ValueError: a forecast is not finite.
@@ -43,6 +60,7 @@ def select(
         forecast=forecast,
         embeddings=_embeddings_of(pool, rows),
         previous=None if pool.embeddings is None else pool.embeddings[previous],
+        group_size=group_size,
     )
     return choose(RULES[settings.name], candidates, rows, settings, rng)
 

@@ -1,4 +1,4 @@
-"""From a rule's ranking to a batch: the exploration slice, the propensities, the decisions."""
+"""From a rule's ranking to a batch: the exploration slice, the retention test, the propensities, the decisions."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,8 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from models.acquisition.retention import spread, withhold
 from models.records import Decision, Floats, Forecast, Ints, Ranking, Selection
 from models.settings import AcquisitionSettings
+
+_SIDES: dict[int, Decision] = {-1: "too_hard", 0: "not_chosen", 1: "too_easy"}
 
 
 @dataclass(frozen=True)
@@ -19,9 +22,21 @@ class Candidates:
     """[N, dim], rows of unit length."""
     previous: NDArray[np.float32] | None
     """[batch, dim] of the batch before; empty before step 2."""
+    group_size: int = 8
+    """Rollouts that each prompt would get (k)."""
 
     def __len__(self) -> int:
         return len(self.forecast.p_success)
+
+    def at(self, positions: Ints) -> "Candidates":
+        """Some of the candidates."""
+        forecast = self.forecast
+        return Candidates(
+            Forecast(forecast.p_success[positions], forecast.p_sd[positions], forecast.expected_tokens[positions]),
+            None if self.embeddings is None else self.embeddings[positions],
+            self.previous,
+            self.group_size,
+        )
 
 
 Rule = Callable[[Candidates, int, AcquisitionSettings, np.random.Generator], Ranking]
@@ -35,27 +50,34 @@ def choose(
 
     With N candidates, B slots and m of them for exploration, the propensity is
 
-        by rank:  1 for the rule's choices, m / (N - B + m) for each other candidate
-        by draw:  q + (1 - q) m / (N - B + m), q the rule's inclusion probability
+        q + (1 - q) m / (N - B + m)
 
-    Where all N fit into the batch nothing is explored, and every propensity is 1.
+    where q is 1 for the choices of a rule that ranks and 0 for its other
+    candidates, or the inclusion probability of a rule that draws. With a retention
+    test of r slots, E easy candidates are kept from the rule, and for them
+    q = r / E. Where all N fit into the batch nothing is explored, and every
+    propensity is 1.
 
     Args:
         rows: [N] pool rows of the candidates.
     """
     count = len(candidates)
     slots = min(settings.batch_size, count)
-    explored = 0 if slots == count else min(slots, max(1, round(settings.explore * slots)))
-    ranking = rule(candidates, slots - explored, settings, rng)
-    others = np.setdiff1d(np.arange(count), ranking.chosen)
-    drawn = rng.choice(others, explored, replace=False)
+    explored = 0 if slots == count else _share(settings.explore, slots, slots)
+    easy = _withheld(candidates, slots - explored, settings)
+    tested = rng.choice(easy, _share(settings.retain, slots, min(slots - explored, len(easy))), replace=False)
+    ranking = _rank(rule, candidates, easy, slots - explored - len(tested), settings, rng)
+    taken = np.concatenate([ranking.chosen, tested])
+    drawn = np.concatenate([tested, rng.choice(np.setdiff1d(np.arange(count), taken), explored, replace=False)])
+    inclusion = _inclusion(ranking, count)
+    inclusion[easy] = len(tested) / max(len(easy), 1)
     rest = explored / (count - slots + explored) if explored else 0.0
     return Selection(
         rows=rows,
         utility=ranking.utility,
         diversity=ranking.diversity,
-        propensity=_propensity(ranking, count, rest),
-        decision=_decisions(count, ranking.chosen, drawn),
+        propensity=inclusion + (1.0 - inclusion) * rest,
+        decision=_decisions(count, ranking, drawn),
         rank=_ranks(count, np.concatenate([ranking.chosen, drawn])),
     )
 
@@ -76,17 +98,47 @@ def no_diversity(candidates: Candidates) -> Floats:
     return np.full(len(candidates), np.nan)
 
 
-def _propensity(ranking: Ranking, count: int, rest: float) -> Floats:
-    if ranking.inclusion is None:
-        propensity = np.full(count, rest)
-        propensity[ranking.chosen] = 1.0
-        return propensity
-    return ranking.inclusion + (1.0 - ranking.inclusion) * rest
+def _share(share: float, slots: int, most: int) -> int:
+    """A share of the slots, one at least, as far as there are `most`; none of a share of 0."""
+    return min(most, max(1, round(share * slots))) if share else 0
 
 
-def _decisions(count: int, ranked: Ints, drawn: Ints) -> tuple[Decision, ...]:
-    decisions: list[Decision] = ["not_chosen"] * count
-    for position in ranked:
+def _withheld(candidates: Candidates, ranked: int, settings: AcquisitionSettings) -> Ints:
+    """Positions kept from the rule for the retention test, so many at most that it can fill its slots."""
+    if settings.retain == 0.0 or ranked == 0:
+        return np.empty(0, np.int64)
+    return withhold(candidates.forecast.p_success, settings.retain_above, len(candidates) - ranked)
+
+
+def _rank(
+    rule: Rule,
+    candidates: Candidates,
+    easy: Ints,
+    slots: int,
+    settings: AcquisitionSettings,
+    rng: np.random.Generator,
+) -> Ranking:
+    """The rule's ranking of the candidates that are not kept from it, as one of all."""
+    if len(easy) == 0:
+        return rule(candidates, slots, settings, rng)
+    others = np.setdiff1d(np.arange(len(candidates)), easy)
+    return spread(rule(candidates.at(others), slots, settings, rng), others, len(candidates))
+
+
+def _inclusion(ranking: Ranking, count: int) -> Floats:
+    if ranking.inclusion is not None:
+        return ranking.inclusion.copy()
+    inclusion = np.zeros(count)
+    inclusion[ranking.chosen] = 1.0
+    return inclusion
+
+
+def _decisions(count: int, ranking: Ranking, drawn: Ints) -> tuple[Decision, ...]:
+    if ranking.side is None:
+        decisions: list[Decision] = ["not_chosen"] * count
+    else:
+        decisions = [_SIDES[side] for side in ranking.side.tolist()]
+    for position in ranking.chosen:
         decisions[position] = "acquired"
     for position in drawn:
         decisions[position] = "explored"

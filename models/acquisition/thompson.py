@@ -4,11 +4,9 @@ import numpy as np
 from scipy.special import betainc
 
 from models.acquisition.base import Candidates, no_diversity, smallest
-from models.records import Floats, Forecast, Ints, Ranking
+from models.acquisition.beta import beta_parameters
+from models.records import Floats, Ints, Ranking
 from models.settings import AcquisitionSettings
-
-_EDGE = 1e-6
-_STRENGTH = (1e-3, 1e6)
 
 
 def thompson(candidates: Candidates, slots: int, settings: AcquisitionSettings, rng: np.random.Generator) -> Ranking:
@@ -22,18 +20,6 @@ def thompson(candidates: Candidates, slots: int, settings: AcquisitionSettings, 
         diversity=no_diversity(candidates),
         inclusion=_inclusion(alpha, beta, distance, chosen, settings.target),
     )
-
-
-def beta_parameters(forecast: Forecast) -> tuple[Floats, Floats]:
-    """Alpha and beta of the Beta distribution with the forecast's mean and standard deviation.
-
-    Kept within what can be drawn from: means within 1e-6 of 0 or 1 and
-    strengths outside [1e-3, 1e6] are moved to those limits.
-    """
-    mean = np.clip(forecast.p_success, _EDGE, 1.0 - _EDGE)
-    with np.errstate(divide="ignore"):
-        strength = np.clip(mean * (1.0 - mean) / forecast.p_sd**2 - 1.0, *_STRENGTH)
-    return mean * strength, (1.0 - mean) * strength
 
 
 def _inclusion(alpha: Floats, beta: Floats, distance: Floats, chosen: Ints, target: float) -> Floats:

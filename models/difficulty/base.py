@@ -47,3 +47,9 @@ def match_ids(pool: Pool, encoded: NDArray[np.uint8]) -> tuple[Ints, Ints]:
     ids = [bytes(row).rstrip(b"\0").decode() for row in encoded]
     theirs = [entry for entry, prompt_id in enumerate(ids) if prompt_id in row_of]
     return np.array(theirs, np.int64), np.array([row_of[ids[entry]] for entry in theirs], np.int64)
+
+
+def take_over(ours_values: NDArray[Any], fresh: Any, stored: NDArray[Any], theirs: Ints, ours: Ints) -> None:
+    """Set our rows `ours` to the stored entries `theirs`, and all other rows to `fresh`."""
+    ours_values[:] = fresh
+    ours_values[ours] = stored[theirs]

@@ -1,4 +1,4 @@
-"""GPS: one latent-variable model shared by all prompts (arXiv 2602.01970), MLP variant.
+"""GPS: one latent-variable model shared by all prompts (arXiv 2602.01970).
 
 The latest batch is encoded to a Gaussian over the difficulty context z; a
 forecast averages the decoder over samples of z (Eq. 10). Older history lives in
@@ -13,6 +13,8 @@ from torch import Tensor
 from models.difficulty.base import State, encode_ids, match_ids
 from models.difficulty.gps_network import GpsNetwork, elbo_loss
 from models.difficulty.tokens import TokenForecaster
+from models.difficulty.torch_state import load_network, network_state, seeded
+from models.errors import ModelError
 from models.records import Floats, Forecast, Ints, Observation, Pool
 from models.settings import GpsSettings
 
@@ -28,15 +30,20 @@ class Gps:
 
         Raises:
             ValueError: the pool has no embeddings.
+            ModelError: the heads of the Transformer cannot share its width.
         """
         if pool.embeddings is None:
             raise ValueError("predictor gps needs embeddings of the pool's prompts")
         self._settings = settings
         self._pool = pool
         self._embeddings = torch.from_numpy(pool.embeddings)
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(seed)  # torch.manual_seed would reach the GPUs' generators too
-            self._network = GpsNetwork(self._embeddings.shape[1], settings.width, settings.latent)
+        if settings.encoder == "transformer" and settings.width % settings.heads:
+            raise ModelError(
+                f"predictor.width = {settings.width} cannot be shared by predictor.heads = {settings.heads}: "
+                "make width a multiple of heads"
+            )
+        with seeded(seed):
+            self._network = GpsNetwork(self._embeddings.shape[1], settings)
         self._optimizer = torch.optim.Adam(self._network.parameters(), lr=settings.lr)
         self._tokens = TokenForecaster(pool)
         self._last_embeddings = torch.zeros(0, self._embeddings.shape[1])
@@ -85,23 +92,13 @@ class Gps:
 
     def state_dict(self) -> State:
         """Weights, Adam's moments, the last batch, and the lengths of responses."""
-        weights = {f"weight.{name}": value.numpy().copy() for name, value in self._network.state_dict().items()}
         last = {"last.embeddings": self._last_embeddings.numpy().copy(), "last.rates": self._last_rates.numpy().copy()}
-        moments = {
-            f"adam.{name}.{key}": value.numpy().copy()
-            for name, parameter in self._network.named_parameters()
-            for key, value in self._optimizer.state[parameter].items()
-        }
-        return {"prompt_ids": encode_ids(self._pool), **weights, **moments, **last, **self._tokens.state()}
+        network = network_state(self._network, self._optimizer)
+        return {"prompt_ids": encode_ids(self._pool), **network, **last, **self._tokens.state()}
 
     def load_state_dict(self, state: State) -> None:
         """Go on where the state was taken."""
-        weights = {name: torch.from_numpy(state[f"weight.{name}"]) for name in self._network.state_dict()}
-        self._network.load_state_dict(weights)
-        for name, parameter in self._network.named_parameters():
-            keys = [key for key in ("step", "exp_avg", "exp_avg_sq") if f"adam.{name}.{key}" in state]
-            loaded = {key: torch.from_numpy(state[f"adam.{name}.{key}"].copy()) for key in keys}
-            self._optimizer.state[parameter] = loaded
+        load_network(state, self._network, self._optimizer)
         self._last_embeddings = torch.from_numpy(state["last.embeddings"].copy())
         self._last_rates = torch.from_numpy(state["last.rates"].copy())
         self._tokens.load(state, *match_ids(self._pool, state["prompt_ids"]))

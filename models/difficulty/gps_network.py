@@ -1,4 +1,4 @@
-"""The networks of GPS, MLP variant (arXiv 2602.01970).
+"""The network of GPS (arXiv 2602.01970).
 
 Legend: B prompts of a batch, N candidates, M samples of z, E embedding size,
 L latent size.
@@ -8,20 +8,23 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from models.difficulty.gps_encoders import MlpEncoder, TransformerEncoder
+from models.settings import GpsSettings
+
 
 class GpsNetwork(nn.Module):
     """Encoder of a batch of outcomes to the difficulty context z, and decoder of (z, prompt) to a success logit.
 
     Posterior q(z | H_t) and prior p(z | H_{t-1}) read their batch through one
-    trunk and have a head each.
+    trunk and have a head each. Embeddings of unit length are read at sqrt(E)
+    times their size, so that their entries are as large as the rates beside them.
     """
 
-    def __init__(self, embedding: int, width: int, latent: int) -> None:
+    def __init__(self, embedding: int, settings: GpsSettings) -> None:
         super().__init__()
-        self.latent = latent
-        self.trunk = nn.Sequential(
-            nn.Linear(embedding + 1, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width)
-        )
+        width, latent = settings.width, settings.latent
+        self._scale = embedding**0.5
+        self.trunk = _encoder(embedding + 1, settings)
         self.posterior_head = nn.Linear(width, 2 * latent)
         self.prior_head = nn.Linear(width, 2 * latent)
         self.from_prompt = nn.Linear(embedding, width)
@@ -45,7 +48,7 @@ class GpsNetwork(nn.Module):
 
     def first_layer(self, embeddings_NE: Tensor) -> Tensor:
         """The prompts' share of the decoder's first layer, the same for every z: [N, width]."""
-        hidden: Tensor = self.from_prompt(embeddings_NE)
+        hidden: Tensor = self.from_prompt(self._scale * embeddings_NE)
         return hidden
 
     def decode(self, hidden_NW: Tensor, z_L: Tensor) -> Tensor:
@@ -54,9 +57,17 @@ class GpsNetwork(nn.Module):
         return logits
 
     def _summary(self, embeddings_BE: Tensor, rates_B: Tensor) -> Tensor:
-        tokens_BF = torch.cat([embeddings_BE, rates_B[:, None]], dim=1)
-        summary: Tensor = F.relu(self.trunk(tokens_BF)).mean(dim=0)
+        tokens_BF = torch.cat([self._scale * embeddings_BE, rates_B[:, None]], dim=1)
+        summary: Tensor = self.trunk(tokens_BF)
         return summary
+
+
+def _encoder(features: int, settings: GpsSettings) -> nn.Module:
+    match settings.encoder:
+        case "mlp":
+            return MlpEncoder(features, settings.width)
+        case "transformer":
+            return TransformerEncoder(features, settings.width, settings.layers, settings.heads)
 
 
 def _gaussian(raw_2L: Tensor) -> tuple[Tensor, Tensor]:

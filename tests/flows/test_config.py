@@ -16,7 +16,7 @@ from flows.config import (
     read_preset,
     read_toml,
 )
-from models.settings import GpsSettings, MoppsSettings, TrainSettings
+from models.settings import EngineSettings, GpsSettings, MoppsSettings, TrainSettings
 from storage.runs import Run, write_run
 from storage.store import open_store
 
@@ -58,6 +58,11 @@ def test_a_predictor_can_be_named_alone_and_then_brings_its_own_settings() -> No
     )
     assert config.predictor == MoppsSettings(decay=0.9)
     assert isinstance(build_config({"preset": "countdown"}).predictor, GpsSettings)
+
+
+def test_an_engine_can_be_named_alone_or_not_at_all() -> None:
+    assert build_config(parse_assignments(["engine=vllm"])).engine == EngineSettings(name="vllm")
+    assert build_config(parse_assignments(["engine.batch_size=8"])).engine == EngineSettings(batch_size=8)
 
 
 def test_a_predictor_that_is_not_named_is_the_default_one() -> None:
@@ -103,6 +108,7 @@ def test_assignments_are_read_as_toml_and_else_as_text() -> None:
         ({"update": {"lr": float("nan")}}, "config update.lr: Input should be greater than 0, not nan"),
         ({"predictor": "oracle"}, "config predictor: Input tag 'oracle'"),
         ({"acquisition": {"explore": 0.0}}, "config acquisition.explore: Input should be greater than 0, not 0.0"),
+        ({"acquisition": {"low": 0.9}}, "config acquisition: Value error, low 0.9 must be below high 0.85, not"),
         ({"preset": "nope"}, "no preset 'nope': there are countdown, smollm2"),
     ],
 )

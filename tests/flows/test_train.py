@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -16,12 +17,14 @@ from flows.cli import main
 from flows.commands.train import resolve_config
 from flows.config import TrainConfig, build_config, parse_assignments
 from flows.train import train
+from models.acquisition.informative import chance_informative
 from models.policy.update import PolicyTrainer, skipped_update
+from models.records import Forecast
 from storage.catalog import query
 from storage.checkpoints import checkpoint_steps
 from storage.errors import MismatchError, StoreError
 from storage.layout import Layout
-from storage.runs import read_run, write_run
+from storage.runs import Run, read_run, write_run
 from tasks.opening import RunStopped, open_workbench
 from tasks.report import build_report, example_commands, report_lines
 from tasks.runs import check_plan
@@ -95,6 +98,19 @@ def test_every_round_explores_and_rounds_never_repeat_a_prompt(store: Path) -> N
     )
     assert {(row["n"], row["explored"]) for row in found} == {(4, 1)}
     assert max(row["round"] for row in found) == 1
+
+
+def test_an_acquired_prompt_rests_for_five_steps(store: Path) -> None:
+    again = rows(
+        store,
+        "select 1 from groups a join groups b using (run_id, prompt_id) where b.step > a.step and b.step <= a.step + 5",
+    )
+    resting = rows(
+        store,
+        "select 1 from groups g join forecasts f using (run_id, prompt_id) "
+        "where f.step > g.step and f.step <= g.step + 5",
+    )
+    assert again == resting == []
 
 
 def test_dynamic_sampling_trains_on_informative_groups_alone_and_says_why_it_left_others(store: Path) -> None:
@@ -210,6 +226,19 @@ def test_the_same_seed_gives_the_same_history_and_another_seed_another(store: Pa
     assert rows(tmp_path / "store", columns.format("other")) != first
 
 
+def test_the_utility_is_of_the_runs_own_group_size_and_null_where_a_rule_saw_nothing(tmp_path: Path) -> None:
+    acquisition = {"name": "informative", "batch_size": 4, "candidates": 64, "retain": 0.25, "retain_above": 0.5}
+    config = small_config(make_store(tmp_path / "store"), steps=2, predictor="kalman", acquisition=acquisition)
+    train(build_config(config))
+    found = rows(tmp_path / "store", "select p_success, p_sd, utility, decision from forecasts where step = 2")
+    assert {row["decision"] for row in found} == {"acquired", "explored", "too_easy", "not_chosen"}
+    for row in found:
+        assert (row["utility"] is None) >= (row["decision"] == "too_easy")
+        if row["utility"] is not None:
+            forecast = Forecast(np.array([row["p_success"]]), np.array([row["p_sd"]]), np.array([1.0]))
+            assert chance_informative(forecast, 4) == pytest.approx([row["utility"]], abs=1e-5)
+
+
 def test_commands_read_a_finished_run(store: Path) -> None:
     def output(*words: str) -> str:
         result = CliRunner().invoke(main, [*words, "--store", str(store)])
@@ -243,6 +272,20 @@ def test_a_changed_config_is_refused_with_the_differences(store: Path) -> None:
         StoreError, match=r"run small has another config: update\.lr was 0\.0001, now 0\.001\. .*fork it"
     ):
         check_plan(config.plan())
+
+
+@pytest.mark.parametrize("predictor", ["gps", "kalman"])
+def test_a_setting_that_is_younger_than_the_run_counts_as_its_default(tmp_path: Path, predictor: str) -> None:
+    config = small_config(make_store(tmp_path / "store"), predictor=predictor)
+    plan, layout = build_config(config).plan(), Layout(tmp_path / "store")
+    stored = {**plan.config, "acquisition": {**plan.config["acquisition"]}, "predictor": {"name": predictor}}
+    del stored["overlong"], stored["acquisition"]["cooldown"]
+    pins = {"threads": 1, "datasets": {}}
+    write_run(layout, Run("small", stored, pins, created_at="", target=6, epoch=1))
+    check_plan(plan)
+    config["acquisition"]["cooldown"] = 3
+    with pytest.raises(StoreError, match=r"run small has another config: acquisition\.cooldown was 5, now 3\. "):
+        check_plan(build_config(config).plan())
 
 
 def fork(store: Path, source: str, **changes: Any) -> TrainConfig:

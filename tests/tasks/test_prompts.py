@@ -2,13 +2,16 @@
 
 import logging
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
 
+from flows.config import build_config
+from models.difficulty import PREDICTORS, build_predictor
 from models.embeddings import WordllamaEncoder
-from models.records import Prompt
-from models.settings import AcquisitionSettings, MoppsSettings, TrainSettings
+from models.records import Pool, Prompt
+from models.settings import AcquisitionSettings, MoppsSettings, PredictorSettings, TrainSettings
 from storage.layout import Layout
 from tasks.prompts import read_or_make_embeddings
 from tasks.workbench import TokenisedPrompts
@@ -44,3 +47,17 @@ def test_embeddings_are_made_only_where_they_are_read(tmp_path: Path) -> None:
     assert list(tmp_path.rglob("*.parquet")) == []
     diverse = TrainSettings(predictor=mopps, acquisition=AcquisitionSettings(name="gps"))
     assert read_or_make_embeddings(Layout(tmp_path), diverse, prompts) is not None
+
+
+@pytest.mark.parametrize("predictor", PREDICTORS)
+def test_predictors_are_given_all_that_they_are_built_from(tmp_path: Path, predictor: str) -> None:
+    settings = build_config({"predictor": predictor, "acquisition": {"name": "uniform"}}).settings()
+    embeddings = read_or_make_embeddings(Layout(tmp_path), settings, make_prompts("1 2 -> 3", "3 4 -> 7"))
+    assert (embeddings is not None) == (predictor in ("depo", "dots", "gp", "gps"))
+    pool = Pool(("a", "b"), embeddings, ("x", "y"), hidden=lambda rows: np.zeros((len(rows), 4), np.float32))
+    forecast = build_predictor(settings.predictor, pool, seed=0).forecast(np.arange(2), seed=0)
+    assert np.isfinite(forecast.p_success).all()
+
+
+def test_every_predictor_that_settings_can_name_can_be_built() -> None:
+    assert sorted(PREDICTORS) == sorted(one().name for one in get_args(PredictorSettings))

@@ -5,7 +5,8 @@ import pytest
 from scipy.stats import beta as beta_distribution
 
 from models.acquisition.base import Candidates, choose
-from models.acquisition.thompson import beta_parameters, thompson
+from models.acquisition.beta import beta_parameters
+from models.acquisition.thompson import thompson
 from models.records import Floats, Forecast
 from models.settings import AcquisitionSettings
 

@@ -6,16 +6,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from scipy.stats import spearmanr
 
 from models.difficulty import build_predictor
-from models.difficulty.base import Predictor
 from models.difficulty.gps import Gps
-from models.records import Floats, Forecast, Ints, Observation, Pool
+from models.errors import ModelError
+from models.records import Pool
 from models.settings import GpsSettings, MoppsSettings
-from storage.checkpoints import load_arrays, save_arrays
+from tests.models.difficulty.small_pool import (
+    bits,
+    check_manners,
+    check_resuming,
+    make_observation,
+    make_pool,
+    make_truth,
+    rank_correlation_on_unseen,
+    train,
+)
 
-DIM = 16
+ENCODERS = ("mlp", "transformer")
 
 
 @pytest.fixture(autouse=True)
@@ -26,31 +34,16 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def make_pool(size: int = 60, prefix: str = "p") -> Pool:
-    embeddings = np.random.default_rng(1).standard_normal((size, DIM)).astype(np.float32)
-    embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True)
-    return Pool(tuple(f"{prefix}{row}" for row in range(size)), embeddings)
-
-
-def make_gps(pool: Pool | None = None, seed: int = 0, **settings: float) -> Gps:
-    chosen = {"width": 24, "latent": 4, "z_samples": 8, **settings}
+def make_gps(pool: Pool | None = None, seed: int = 0, **settings: float | str) -> Gps:
+    chosen = {"width": 24, "latent": 4, "z_samples": 8, "layers": 1, "heads": 2, **settings}
     return Gps(GpsSettings(**chosen), pool or make_pool(), seed=seed)  # type: ignore[arg-type]
 
 
-def make_observation(seed: int, pool_size: int = 60, groups: int = 8) -> Observation:
-    rng = np.random.default_rng(seed)
-    rows, valid = rng.choice(pool_size, groups, replace=False), rng.integers(1, 9, groups)
-    return Observation(rows, rng.binomial(valid, 0.5), valid, rng.uniform(5, 20, groups))
-
-
-def bits(forecast: Forecast) -> tuple[bytes, ...]:
-    return tuple(values.tobytes() for values in (forecast.p_success, forecast.p_sd, forecast.expected_tokens))
-
-
-def test_forecast_averages_the_decoder_over_samples_of_the_prior() -> None:
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_forecast_averages_the_decoder_over_samples_of_the_prior(encoder: str) -> None:
     """Re-computed from the state: the prior of the last batch under the new weights, then every z by itself."""
     pool = make_pool()
-    predictor = make_gps(pool)
+    predictor = make_gps(pool, encoder=encoder)
     last = make_observation(0)
     predictor.observe(last, seed=1)
     network = predictor._network
@@ -106,31 +99,14 @@ def test_the_global_generator_is_left_alone() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
-@pytest.mark.parametrize("observed", [0, 1, 3])
-def test_saved_loaded_and_continued_equals_uninterrupted_bit_for_bit(observed: int, tmp_path: Path) -> None:
-    whole = make_gps()
-    for step in range(observed):
-        whole.observe(make_observation(step), seed=step)
-    restored = make_gps(seed=9)
-    restored.observe(make_observation(77), seed=77)  # what it knew before is gone
-    save_arrays(tmp_path / "predictor", whole.state_dict())
-    restored.load_state_dict(load_arrays(tmp_path / "predictor"))
-    for step in range(observed, observed + 2):
-        parts = [predictor.observe(make_observation(step), seed=step) for predictor in (whole, restored)]
-        assert parts[0] == parts[1]
-    assert bits(restored.forecast(np.arange(60), seed=1)) == bits(whole.forecast(np.arange(60), seed=1))
-    expected, found = whole.state_dict(), restored.state_dict()
-    assert expected.keys() == found.keys()
-    assert all(found[name].tobytes() == expected[name].tobytes() for name in expected)
+@pytest.mark.parametrize(("encoder", "observed"), [("mlp", 0), ("mlp", 3), ("transformer", 1)])
+def test_resuming_is_exact(encoder: str, observed: int, tmp_path: Path) -> None:
+    check_resuming(lambda seed: make_gps(seed=seed, encoder=encoder), observed, tmp_path)
 
 
-def test_state_is_a_copy() -> None:
-    predictor = make_gps()
-    predictor.observe(make_observation(0), seed=0)
-    state = predictor.state_dict()
-    before = {name: value.copy() for name, value in state.items()}
-    predictor.observe(make_observation(1), seed=1)
-    assert all(np.array_equal(state[name], before[name]) for name in before)
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_manners(encoder: str) -> None:
+    check_manners(make_gps(encoder=encoder))
 
 
 def test_weights_and_context_go_over_to_another_pool() -> None:
@@ -143,14 +119,12 @@ def test_weights_and_context_go_over_to_another_pool() -> None:
     assert np.isnan(ours.expected_tokens).all()  # lengths belong to prompts, and none of them is here
 
 
-def test_loss_has_named_parts_and_no_groups_teach_nothing() -> None:
-    predictor = make_gps()
-    parts = predictor.observe(make_observation(0), seed=0)
-    assert set(parts) == {"nll", "kl"} and all(np.isfinite(value) for value in parts.values())
-    state = predictor.state_dict()
-    none = np.empty(0, np.int64)
-    assert predictor.observe(Observation(none, none, none, np.empty(0)), seed=1) == {}
-    assert all(np.array_equal(predictor.state_dict()[name], state[name]) for name in state)
+def test_the_divergence_is_reported_so_that_a_collapsed_posterior_shows() -> None:
+    """With an overwhelming weight on it the posterior ends at the prior: no batch says anything, and kl says so."""
+    free, collapsed = make_gps(kl_weight=0.0), make_gps(kl_weight=1e4)
+    parts = [train(predictor, np.repeat([0.1, 0.9], 30), np.arange(60), steps=30) for predictor in (free, collapsed)]
+    assert parts[0].keys() == parts[1].keys() == {"nll", "kl"}
+    assert parts[1]["kl"] < 1e-4 < 1e-2 < parts[0]["kl"]
 
 
 @pytest.mark.parametrize("kl_weight", [0.0, 1.0])
@@ -167,26 +141,22 @@ def test_pool_without_embeddings_is_refused_in_one_line() -> None:
         build_predictor(GpsSettings(), Pool(("a", "b")), seed=0)
 
 
-def train(predictor: Predictor, truth: Floats, seen: Ints, steps: int) -> None:
-    rng = np.random.default_rng(0)
-    for step in range(steps):
-        rows = rng.choice(seen, 16, replace=False)
-        predictor.observe(Observation(rows, rng.binomial(8, truth[rows]), np.full(16, 8), np.full(16, 9.0)), seed=step)
-
-
-def test_gps_learns_of_prompts_it_never_saw_and_mopps_does_not() -> None:
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_gps_ranks_prompts_it_never_saw(encoder: str) -> None:
     pool = make_pool(500)
-    assert pool.embeddings is not None
-    truth = 1.0 / (1.0 + np.exp(-6.0 * pool.embeddings @ np.random.default_rng(2).standard_normal(DIM)))
-    seen, unseen = np.arange(300), np.arange(300, 500)
-    gps = make_gps(pool, width=64)
-    before = spearmanr(gps.forecast(unseen, seed=0).p_success, truth[unseen]).statistic
-    train(gps, truth, seen, steps=40)
-    after = spearmanr(gps.forecast(unseen, seed=0).p_success, truth[unseen]).statistic
-    assert abs(before) < 0.4 and after > 0.6
+    assert rank_correlation_on_unseen(make_gps(pool, width=64, encoder=encoder), make_truth(pool), steps=40) > 0.6
+
+
+def test_mopps_says_nothing_of_prompts_it_never_saw() -> None:
+    pool = make_pool(500)
     mopps = build_predictor(MoppsSettings(), pool, seed=0)
-    train(mopps, truth, seen, steps=40)
-    assert np.ptp(mopps.forecast(unseen, seed=0).p_success) == 0.0
+    train(mopps, make_truth(pool), np.arange(300), steps=10)
+    assert np.ptp(mopps.forecast(np.arange(300, 500), seed=0).p_success) == 0.0
+
+
+def test_heads_that_cannot_share_the_width_are_refused_in_one_line() -> None:
+    with pytest.raises(ModelError, match=r"^predictor.width = 24 cannot be shared by predictor.heads = 5: "):
+        make_gps(encoder="transformer", heads=5)
 
 
 def test_forecasts_follow_a_policy_that_improves() -> None:
