@@ -85,6 +85,24 @@ class TrainConfig(BaseModel):
         return values
 
     @model_validator(mode="after")
+    def _check_overlong(self) -> "TrainConfig":
+        if self.overlong.responses == "penalise" and self.overlong.buffer > self.sampling.max_tokens:
+            raise ValueError(
+                f"overlong.buffer = {self.overlong.buffer} is longer than sampling.max_tokens = "
+                f"{self.sampling.max_tokens}: every response would be punished"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_servers(self) -> "TrainConfig":
+        wrong = [address for address in self.engine.servers if not address.startswith(("http://", "https://"))]
+        if wrong:
+            raise ValueError(f"engine.servers: {wrong[0]!r} is no address: write http://HOST:PORT")
+        if self.engine.name == "vllm-server" and not self.engine.servers:
+            raise ValueError("engine vllm-server has no servers: --set engine.servers='[\"http://localhost:8000\"]'")
+        return self
+
+    @model_validator(mode="after")
     def _check_importance(self) -> "TrainConfig":
         if self.update.importance_cap and (self.sampling.temperature, self.sampling.top_p) != (1.0, 1.0):
             raise ValueError(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from storage.errors import MismatchError, StoreError
 from storage.files import file_digest, numbers_in, remove_leftovers, set_aside, write_once
@@ -113,8 +114,14 @@ class History:
             remove_leftovers(self._layout.table_of_run(name, self.run))
 
     def _check_equal(self, path: Path, stored: pa.Table, computed: pa.Table) -> None:
-        """Compares rows, not bytes: another release of Arrow may write equal rows as other bytes."""
-        differing = [name for name in computed.column_names if not stored[name].equals(computed[name])]
+        """Compares rows, not bytes: another release of Arrow may write equal rows as other bytes.
+
+        Columns that the stored file was written without are no difference.
+        """
+        younger = set(computed.column_names) - set(pq.read_schema(path).names)
+        differing = [
+            name for name in computed.column_names if name not in younger and not stored[name].equals(computed[name])
+        ]
         if differing:
             what = ", ".join(differing) if len(stored) == len(computed) else "its number of rows"
             raise MismatchError(

@@ -78,8 +78,8 @@ def _counts(bench: Workbench, step: int) -> dict[str, Any]:
         "informative_groups": sum(outcome.informative for outcome in outcomes),
         "rollouts": len(rollouts),
         "successes": pc.sum(rewards["success"]).as_py() or 0,
-        "prompt_tokens": pc.sum(rollouts["prompt_tokens"]).as_py(),
-        "response_tokens": pc.sum(rollouts["response_tokens"]).as_py(),
+        "prompt_tokens": pc.sum(rollouts["prompt_tokens"]).as_py() or 0,
+        "response_tokens": pc.sum(rollouts["response_tokens"]).as_py() or 0,
     }
 
 

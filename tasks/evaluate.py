@@ -21,8 +21,8 @@ def evaluate_policy(run: str, step: int) -> None:
         if bench.history.holds("evaluations", step):
             return
         settings, heldout = bench.settings.evaluation, bench.heldout
-        wanted = range(settings.prompts or len(heldout.prompts))[: len(heldout.prompts)]
-        rows = [row for row in wanted if heldout.fits[row]]
+        fitting = [row for row in range(len(heldout.prompts)) if heldout.fits[row]]
+        rows = fitting[: settings.prompts or None]
         ensure_synced(bench)
         requests = [make_request(bench, heldout, row, 0, settings.samples) for row in rows]
         groups = generate_all(bench.engine, requests)

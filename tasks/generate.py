@@ -99,7 +99,8 @@ def _in_order(tokens: pa.Table, requests: dict[str, Request]) -> dict[str, Any]:
     """Columns of saved tokens in the order of the requests."""
     rank = {group: position for position, group in enumerate(requests)}
     keys = zip(tokens["group_id"].to_pylist(), tokens["sample"].to_pylist(), strict=True)
-    order = [row for _, _, row in sorted((rank[group], sample, row) for row, (group, sample) in enumerate(keys))]
+    row_of = {key: row for row, key in enumerate(keys)}  # a save that was broken off may have been made twice
+    order = pa.array([row_of[key] for key in sorted(row_of, key=lambda key: (rank[key[0]], key[1]))], pa.int64())
     return {name: tokens[name].take(order) for name in tokens.column_names if name not in ("run_id", "step", "round")}
 
 

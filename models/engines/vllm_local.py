@@ -83,6 +83,7 @@ class VllmEngine:
         """Hand the trainer's weights over in memory, and drop every cached prefix."""
         self.policy_version = None
         if self._asleep:
+            torch.cuda.empty_cache()  # else the trainer's allocator keeps what the engine needs
             self._llm.wake_up(tags=["weights"])
         self._llm.collective_rpc("update_policy", args=(checkpoint_weights(self._policy),))
         if self._asleep:
@@ -116,8 +117,7 @@ class VllmEngine:
 
 
 def _start(policy: Policy, engine: EngineSettings, context: int, *, on_gpu: bool) -> Any:
-    for name, value in _ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
+    os.environ |= _ENVIRONMENT
     try:
         from vllm import LLM
     except Exception as error:  # its compiled parts fail in many ways
@@ -135,6 +135,7 @@ def _start(policy: Policy, engine: EngineSettings, context: int, *, on_gpu: bool
                 max_model_len=context,
                 max_num_seqs=engine.batch_size,
                 kv_cache_memory_bytes=int(engine.kv_cache_gib * GIB),
+                gpu_memory_utilization=_free_share() if on_gpu else 0.9,
                 enforce_eager=not on_gpu,
                 enable_sleep_mode=on_gpu,
                 enable_prefix_caching=True,
@@ -171,6 +172,12 @@ def _check_memory(policy: Policy, engine: EngineSettings, context: int) -> None:
             f"vLLM wants {wanted:.1f} GiB for weights and cache, and {free:.1f} GiB are free: "
             "lower engine.kv_cache_gib, or set engine.name = transformers"
         )
+
+
+def _free_share() -> float:
+    """Share of the GPU's memory that is free; vLLM refuses to start where less than it asks for is."""
+    free, total = torch.cuda.mem_get_info()
+    return 0.95 * free / total
 
 
 def _final_only() -> Any:

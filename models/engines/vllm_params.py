@@ -41,7 +41,8 @@ def read_generations(outputs: Iterable[Any], policy_version: int) -> list[Genera
             token_ids=output.token_ids,
             logprobs=[entry[token].logprob for token, entry in zip(output.token_ids, output.logprobs, strict=True)],
             finish_reason=output.finish_reason,
-            versions={span.version for span in output.weight_versions},
+            labels={span.version for span in output.weight_versions or ()},
+            expected=str(policy_version),
             policy_version=policy_version,
         )
         for output in sorted(outputs, key=lambda output: output.index)
@@ -53,21 +54,22 @@ def make_generation(
     token_ids: Sequence[int],
     logprobs: Sequence[float],
     finish_reason: str | None,
-    versions: set[str],
+    labels: set[str],
+    expected: str,
     policy_version: int,
 ) -> Generation:
     """One checked response.
 
     Args:
-        versions: labels of the weights that sampled its tokens.
-        policy_version: the label that there should be.
+        labels: of the weights that sampled its tokens.
+        expected: the label that there should be.
 
     Raises:
         EngineError: other weights sampled it, or it neither stopped nor grew too long.
     """
-    if versions != {str(policy_version)}:
-        found = ", ".join(sorted(versions)) or "none"
-        raise EngineError(f"vLLM sampled with weights of version {found}, not {policy_version}: it was not synced")
+    if labels != {expected}:
+        found = ", ".join(sorted(labels)) or "none"
+        raise EngineError(f"vLLM sampled with weights of version {found}, not {expected}: it was not synced")
     if finish_reason not in ("stop", "length"):
         raise EngineError(f"vLLM ended a response with {finish_reason!r}: see its log")
     return Generation(
@@ -82,4 +84,5 @@ def read_scores(prompt_logprobs: Sequence[Mapping[Any, Any] | None] | None, toke
     """[len - 1] log-probabilities of the prompt's own tokens, the first left out."""
     if prompt_logprobs is None:
         raise EngineError("vLLM returned no log-probabilities of the prompt: see its log")
-    return [entry[token].logprob for token, entry in zip(token_ids[1:], prompt_logprobs[1:], strict=True) if entry]
+    entries = cast(Sequence[Mapping[Any, Any]], prompt_logprobs[1:])
+    return [entry[token].logprob for token, entry in zip(token_ids[1:], entries, strict=True)]

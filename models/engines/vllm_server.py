@@ -9,8 +9,10 @@ import logging
 import shutil
 import tempfile
 import time
+import uuid
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -64,30 +66,32 @@ class VllmServerEngine:
             timeout=httpx.Timeout(engine.timeout, connect=HEALTH_SECONDS),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=engine.concurrency),
         )
-        self._folder = Path(tempfile.mkdtemp(prefix="foreroll-weights-", dir=engine.weights_folder or None))
+        self._nonce = uuid.uuid4().hex[:8]
         self.policy_version: int | None = None
         for address in self._endpoints.addresses:
             self._look_up(address)
         self._need_one()
+        self._folder = _make_folder(engine.weights_folder)
 
     def generate(self, requests: Sequence[Request]) -> Iterator[tuple[int, list[Generation]]]:
         """Groups as they finish, each from one server; after a failure, those that had begun come first."""
         check_context(requests, self._sampling.max_tokens, self._context)
         threads = len(self._endpoints.addresses) * self._settings.concurrency
         failure: BaseException | None = None
-        with ThreadPoolExecutor(threads, thread_name_prefix="rollouts") as pool:
-            asked = {pool.submit(self._ask, request): position for position, request in enumerate(requests)}
-            try:
-                for future in as_completed(asked):
-                    if future.cancelled():
-                        continue
-                    failure = failure or future.exception()
-                    if failure:  # begin nothing new, and keep what others still finish
-                        pool.shutdown(wait=False, cancel_futures=True)
-                    if not future.exception():
+        pool = ThreadPoolExecutor(threads, thread_name_prefix="rollouts")
+        asked = {pool.submit(self._ask, request): position for position, request in enumerate(requests)}
+        left = set(asked)
+        try:
+            while left:
+                done, left = wait(left, return_when=FIRST_COMPLETED)
+                for future in done:
+                    if future.exception() is None:
                         yield asked[future], future.result()
-            finally:
-                pool.shutdown(cancel_futures=True)
+                    elif failure is None:  # begin nothing new, and keep what others still finish
+                        failure = future.exception()
+                        left = {other for other in left if not other.cancel()}
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
         if failure:
             raise failure
 
@@ -98,12 +102,15 @@ class VllmServerEngine:
         """
         self.policy_version = None
         folder = self._folder / f"policy-{policy_version}"
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        save_policy(self._policy, folder)
+        try:
+            folder.mkdir(parents=True)
+            save_policy(self._policy, folder)
+        except OSError as error:
+            raise EngineError(f"cannot write weights into {folder}: {error}: see engine.weights_folder") from error
         with ThreadPoolExecutor(len(self._endpoints.addresses)) as pool:
-            list(pool.map(lambda address: self._load(address, folder, policy_version), self._endpoints.addresses))
-        shutil.rmtree(folder)
+            label = self._label(policy_version)
+            list(pool.map(lambda address: self._load(address, folder, label), self._endpoints.addresses))
+        shutil.rmtree(folder, ignore_errors=True)
         self._need_one()
         self.policy_version = policy_version
 
@@ -111,8 +118,19 @@ class VllmServerEngine:
         """The servers' memory is not the trainer's."""
 
     def score(self, token_ids: Sequence[int]) -> list[list[float]]:
-        """[working servers, len - 1] log-probabilities of the tokens after the first."""
-        return [self._score_at(address, token_ids) for address in self._endpoints.working]
+        """[working servers, len - 1] log-probabilities of the tokens after the first.
+
+        Raises:
+            EngineError: no server is left.
+        """
+        rows = []
+        for address in self._endpoints.working:
+            try:
+                rows.append(self._score_at(address, token_ids))
+            except (httpx.HTTPError, EngineError) as error:
+                self._fail(address, error)
+        self._need_one()
+        return rows
 
     def close(self) -> None:
         """Leave the servers running; they are not ours."""
@@ -132,7 +150,7 @@ class VllmServerEngine:
                     return self._ask_at(address, request)
                 except _Refused:
                     raise
-                except (httpx.HTTPError, EngineError, ValueError, KeyError) as error:
+                except (httpx.HTTPError, EngineError) as error:
                     self._fail(address, error)
         raise EngineError(f"no server is left to generate: {self._explain_faults()}")
 
@@ -140,43 +158,51 @@ class VllmServerEngine:
         assert self.policy_version is not None
         options = sampling_options(self._sampling, request, self._policy.eos_ids)
         answer = self._generate_at(address, request.prompt_token_ids, options)
-        choices = sorted(answer["choices"], key=lambda choice: choice["index"])
-        if len(choices) != request.samples:
-            raise EngineError(f"it returned {len(choices)} responses, not {request.samples}")
-        return [
-            make_generation(
-                token_ids=choice["token_ids"],
-                logprobs=[entry["logprob"] for entry in choice["logprobs"]["content"]],
-                finish_reason=choice["finish_reason"],
-                versions={span["version"] for span in choice["weight_versions"] or ()},
-                policy_version=self.policy_version,
-            )
-            for choice in choices
-        ]
+        with _readable(address):
+            choices = sorted(answer["choices"], key=lambda choice: choice["index"])
+            if len(choices) != request.samples:
+                raise EngineError(f"it returned {len(choices)} responses, not {request.samples}")
+            return [
+                make_generation(
+                    token_ids=choice["token_ids"],
+                    logprobs=[entry["logprob"] for entry in choice["logprobs"]["content"]],
+                    finish_reason=choice["finish_reason"],
+                    labels={span["version"] for span in choice["weight_versions"] or ()},
+                    expected=self._label(self.policy_version),
+                    policy_version=self.policy_version,
+                )
+                for choice in choices
+            ]
 
     def _score_at(self, address: str, token_ids: Sequence[int]) -> list[float]:
-        try:
-            answer = self._generate_at(address, token_ids, scoring_options())
-        except httpx.HTTPError as error:
-            raise EngineError(f"server {address} failed right after a sync ({error!r}): see its log") from error
-        entries = zip(token_ids[1:], answer["prompt_logprobs"][1:], strict=True)
-        return [entry[str(token)]["logprob"] for token, entry in entries]
+        answer = self._generate_at(address, token_ids, scoring_options())
+        with _readable(address):
+            entries = zip(token_ids[1:], answer["prompt_logprobs"][1:], strict=True)
+            return [entry[str(token)]["logprob"] for token, entry in entries]
+
+    def _label(self, policy_version: int) -> str:
+        """What a server is to call the weights: no other engine's weights have it."""
+        return f"{self._nonce}-{policy_version}"
 
     def _generate_at(self, address: str, token_ids: Sequence[int], options: dict[str, Any]) -> Any:
         body = {"token_ids": list(token_ids), "sampling_params": options}
-        return self._post(address, "/inference/v1/generate", body).json()
+        answer = self._post(address, "/inference/v1/generate", body)
+        with _readable(address):
+            return answer.json()
 
-    def _load(self, address: str, folder: Path, policy_version: int) -> None:
-        """Bring one server up to date, or give it up."""
+    def _load(self, address: str, folder: Path, label: str) -> None:
+        """Bring one server up to date, or give it up. It has the label only when all went well."""
         try:
-            self._post(address, "/pause?mode=wait")
             try:
+                self._post(address, "/pause?mode=wait")
+                self._post(address, "/update_weight_version", {"new_version": "loading"})
                 self._post(address, "/collective_rpc", {"method": "update_policy", "args": [str(folder.absolute())]})
-                self._post(address, "/reset_prefix_cache")
-                self._post(address, "/update_weight_version", {"new_version": str(policy_version)})
+                if not self._post(address, "/reset_prefix_cache").json()["success"]:
+                    raise EngineError("it would not drop its cached prefixes")
             finally:
                 self._post(address, "/resume")
-        except httpx.HTTPError as error:
+            self._post(address, "/update_weight_version", {"new_version": label})
+        except (httpx.HTTPError, EngineError, ValueError, KeyError) as error:
             self._fail(address, error)
         else:
             self._endpoints.take_back(address)
@@ -189,7 +215,8 @@ class VllmServerEngine:
                 info = self._http.get(f"{address}/weight_info", timeout=HEALTH_SECONDS).raise_for_status().json()
             except (httpx.HTTPError, ValueError):
                 continue
-            if info["weight_version"] == str(self.policy_version):
+            assert self.policy_version is not None
+            if info.get("weight_version") == self._label(self.policy_version):
                 self._endpoints.take_back(address)
 
     def _look_up(self, address: str) -> None:
@@ -206,7 +233,8 @@ class VllmServerEngine:
             return
         if any(offer.status_code in (httpx.codes.FORBIDDEN, httpx.codes.NOT_FOUND) for offer in offers):
             raise EngineError(f"server {address} takes no new weights or no token ids: {HOW_TO_SERVE}")
-        context = models["data"][0]["max_model_len"]
+        with _readable(address):
+            context = models["data"][0]["max_model_len"]
         if context < self._context:
             raise EngineError(
                 f"server {address} takes sequences of {context} tokens, and this run needs {self._context}: "
@@ -236,3 +264,34 @@ class VllmServerEngine:
     def _explain_faults(self) -> str:
         faults = "; ".join(f"{address}: {reason}" for address, reason in self._endpoints.faults.items())
         return f"{faults}. Start one and run again; what was finished is kept"
+
+
+@contextmanager
+def _readable(address: str) -> Iterator[None]:
+    """Turn an answer that is not what vLLM gives into an error of the engine.
+
+    Raises:
+        EngineError: a part is missing, or of another kind.
+    """
+    try:
+        yield
+    except EngineError:
+        raise
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+        raise EngineError(
+            f"server {address} gave an answer that cannot be read ({error!r}): is it vLLM 0.32?"
+        ) from error
+
+
+def _make_folder(parent: str) -> Path:
+    """A folder for weights that servers of other users can read.
+
+    Raises:
+        EngineError: it cannot be made.
+    """
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="foreroll-weights-", dir=parent or None))
+        folder.chmod(0o755)
+    except OSError as error:
+        raise EngineError(f"cannot make a folder for weights ({error}): see engine.weights_folder") from error
+    return folder

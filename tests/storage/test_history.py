@@ -68,9 +68,9 @@ def test_reading_what_is_not_there_names_it(history: History, layout: Layout) ->
 
 def test_an_equal_part_is_accepted_and_left_alone(history: History, layout: Layout) -> None:
     write_updates(history, 1)
-    before = layout.part("updates", "first", 1).stat()
+    before = layout.part("updates", "first", 1).stat().st_mtime_ns
     write_updates(history, 1)
-    assert layout.part("updates", "first", 1).stat() == before
+    assert layout.part("updates", "first", 1).stat().st_mtime_ns == before
 
 
 def test_equal_rows_that_another_arrow_wrote_as_other_bytes_are_accepted(history: History, layout: Layout) -> None:
