@@ -55,12 +55,33 @@ class Prompt:
 
 
 @dataclass(frozen=True)
+class PastRuns:
+    """The groups that other runs rolled out on the prompts of a pool; arrays of one length."""
+
+    run: Ints
+    """Which run, numbered from 0 on."""
+    step: Ints
+    row: Ints
+    successes: Ints
+    valid: Ints
+    """Rollouts with a verdict; at least 1."""
+    mean_tokens: Floats
+
+    def __len__(self) -> int:
+        return len(self.run)
+
+
+@dataclass(frozen=True)
 class Pool:
     """The prompts that a run may train on, in row order."""
 
     prompt_ids: tuple[str, ...]
     embeddings: NDArray[np.float32] | None = None
     """[pool, dim], rows of unit length; None where no method of the run reads them."""
+    texts: tuple[str, ...] = ()
+    """The problems in words; empty where the run's predictor does not read them."""
+    past: PastRuns | None = None
+    """What other runs did on these prompts; None where the run's predictor does not read it."""
 
     def __len__(self) -> int:
         return len(self.prompt_ids)

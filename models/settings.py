@@ -134,7 +134,27 @@ class GpsSettings:
     """In a larger pool, only this many prompts nearest to p = 0.5 at the prior mean get all z samples."""
 
 
-PredictorSettings = MoppsSettings | GpsSettings
+@dataclass(frozen=True, kw_only=True)
+class ForerollSettings:
+    """Shared model of texts and past runs, sharpened by each prompt's own record."""
+
+    __pydantic_config__ = _STRICT
+
+    name: Literal["foreroll"] = "foreroll"
+    """Predictor."""
+    latent: Annotated[int, Ge(1)] = 3
+    """Dimensions in which prompts differ across past runs."""
+    components: Annotated[int, Ge(1)] = 128
+    """Principal components of the prompts' words."""
+    text_sd: Annotated[float, Gt(0.0)] = 1.0
+    """Spread of logits that texts explain, before anything is seen."""
+    own_sd: Annotated[float, Gt(0.0)] = 2.0
+    """Spread of logits around the shared model, before anything is seen; learned from then on."""
+    drift: Annotated[float, Ge(0.0)] = 0.1
+    """Standard deviation of the move of a prompt's own logit in one step; learned from then on."""
+
+
+PredictorSettings = MoppsSettings | GpsSettings | ForerollSettings
 
 
 @dataclass(frozen=True, kw_only=True)

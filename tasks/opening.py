@@ -144,7 +144,11 @@ def _build(layout: Layout, plan: RunPlan, record: Run, lock: RunLock) -> Workben
     train = tokenise(layout, settings, settings.prompts.train, policy)
     heldout = tokenise(layout, settings, settings.prompts.heldout, policy)
     warn_of_overlap(train, heldout)
-    pool = Pool(tuple(prompt.prompt_id for prompt in train.prompts), read_or_make_embeddings(layout, settings, train))
+    pool = Pool(
+        prompt_ids=tuple(prompt.prompt_id for prompt in train.prompts),
+        embeddings=read_or_make_embeddings(layout, settings, train),
+        texts=tuple(prompt.text for prompt in train.prompts) if settings.predictor.name == "foreroll" else (),
+    )
     bench = Workbench(
         run=plan.run,
         settings=settings,

@@ -91,7 +91,7 @@ def read_or_make_embeddings(
     layout: Layout, settings: TrainSettings, train: TokenisedPrompts
 ) -> NDArray[np.float32] | None:
     """[pool, dim] embeddings of the pool's texts, from the store's cache; None when no method reads them."""
-    if "gps" not in (settings.predictor.name, settings.acquisition.name):
+    if settings.predictor.name != "foreroll" and "gps" not in (settings.predictor.name, settings.acquisition.name):
         return None
     encoder = WordllamaEncoder()
     cached = read_embeddings(layout, encoder.name, train.dataset)

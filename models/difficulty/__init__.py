@@ -1,10 +1,11 @@
 """The predictors by name."""
 
 from models.difficulty.base import Predictor
+from models.difficulty.foreroll import Foreroll
 from models.difficulty.gps import Gps
 from models.difficulty.mopps import Mopps
 from models.records import Pool
-from models.settings import GpsSettings, MoppsSettings, PredictorSettings
+from models.settings import ForerollSettings, GpsSettings, MoppsSettings, PredictorSettings
 
 
 def build_predictor(settings: PredictorSettings, pool: Pool, *, seed: int) -> Predictor:
@@ -18,3 +19,5 @@ def build_predictor(settings: PredictorSettings, pool: Pool, *, seed: int) -> Pr
             return Mopps(settings, pool)
         case GpsSettings():
             return Gps(settings, pool, seed=seed)
+        case ForerollSettings():
+            return Foreroll(settings, pool, seed=seed)
