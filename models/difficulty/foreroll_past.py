@@ -100,8 +100,7 @@ class _Fit:
             weight = 1.0 / (variance + self.noise[self.past.run])
             precision = self._by_prompt(weight[:, None, None] * loading[:, :, None] * loading[:, None, :])
             pull = self._by_prompt((weight * (response - self.ability[self.when]))[:, None] * loading)
-            cov: Floats = np.linalg.inv(precision + np.eye(loading.shape[1]))
-            self.cov = cov
+            self.cov = np.linalg.inv(precision + np.eye(loading.shape[1])).astype(np.float64)
             effect: Floats = np.einsum("nij,nj->ni", self.cov, pull + self.text)
             self.effect = effect
 
