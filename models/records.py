@@ -55,6 +55,23 @@ class Prompt:
 
 
 @dataclass(frozen=True)
+class PastRuns:
+    """The groups that other runs rolled out on the prompts of a pool; arrays of one length."""
+
+    run: Ints
+    """Which run, numbered from 0 on."""
+    step: Ints
+    row: Ints
+    successes: Ints
+    valid: Ints
+    """Rollouts with a verdict; at least 1."""
+    mean_tokens: Floats
+
+    def __len__(self) -> int:
+        return len(self.run)
+
+
+@dataclass(frozen=True)
 class Pool:
     """The prompts that a run may train on, in row order."""
 
@@ -67,6 +84,8 @@ class Pool:
     """The problems in words; empty where the run's predictor does not read them."""
     hidden: Callable[[Ints], NDArray[np.float32]] | None = None
     """The live policy's states [N, size] at the last prompt token of N rows; None where there is no policy."""
+    past: PastRuns | None = None
+    """What other runs did on these prompts; None where the run's predictor does not read it."""
 
     def __len__(self) -> int:
         return len(self.prompt_ids)

@@ -340,6 +340,26 @@ class SecSettings:
     """Alpha: how far a category's value moves towards what a step saw."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class ForerollSettings:
+    """Shared model of texts and past runs, sharpened by each prompt's own record."""
+
+    __pydantic_config__ = _STRICT
+
+    name: Literal["foreroll"] = "foreroll"
+    """Predictor."""
+    latent: Annotated[int, Ge(1)] = 3
+    """Dimensions in which prompts differ across past runs."""
+    components: Annotated[int, Ge(1)] = 128
+    """Principal components of the prompts' words."""
+    text_sd: Annotated[float, Gt(0.0)] = 1.0
+    """Spread of logits that texts explain, before anything is seen."""
+    own_sd: Annotated[float, Gt(0.0)] = 2.0
+    """Spread of logits around the shared model, before anything is seen; learned from then on."""
+    drift: Annotated[float, Ge(0.0)] = 0.1
+    """Standard deviation of the move of a prompt's own logit in one step; learned from then on."""
+
+
 PredictorSettings = (
     MoppsSettings
     | GpsSettings
@@ -353,6 +373,7 @@ PredictorSettings = (
     | GpSettings
     | GresoSettings
     | SecSettings
+    | ForerollSettings
 )
 
 

@@ -9,6 +9,7 @@ from models.settings import (
     DepoSettings,
     DotsSettings,
     DpsSettings,
+    ForerollSettings,
     GpSettings,
     GpsSettings,
     GresoSettings,
@@ -38,6 +39,12 @@ def _dps(settings: DpsSettings, pool: Pool, seed: int) -> Predictor:
     from models.difficulty.dps import Dps
 
     return Dps(settings, pool)
+
+
+def _foreroll(settings: ForerollSettings, pool: Pool, seed: int) -> Predictor:
+    from models.difficulty.foreroll import Foreroll
+
+    return Foreroll(settings, pool, seed=seed)
 
 
 def _gp(settings: GpSettings, pool: Pool, seed: int) -> Predictor:
@@ -98,6 +105,7 @@ PREDICTORS: dict[str, Callable[[Any, Pool, int], Predictor]] = {
     "depo": _depo,
     "dots": _dots,
     "dps": _dps,
+    "foreroll": _foreroll,
     "gp": _gp,
     "gps": _gps,
     "greso": _greso,

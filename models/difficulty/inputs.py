@@ -1,6 +1,6 @@
 """What each predictor reads of the pool beside its prompts' ids; no torch."""
 
-from models.settings import DepoSettings, DotsSettings, GpSettings, GpsSettings, PredictorSettings
+from models.settings import DepoSettings, DotsSettings, ForerollSettings, GpSettings, GpsSettings, PredictorSettings
 
 STATIC = "static"
 """The encoder of `depo` that is the pool's embeddings."""
@@ -10,9 +10,11 @@ def reads_embeddings(settings: PredictorSettings) -> bool:
     """Whether the predictor needs `Pool.embeddings`."""
     if isinstance(settings, DepoSettings):
         return settings.encoder == STATIC
-    return isinstance(settings, GpsSettings | GpSettings | DotsSettings)
+    return isinstance(settings, GpsSettings | GpSettings | DotsSettings | ForerollSettings)
 
 
 def reads_texts(settings: PredictorSettings) -> bool:
     """Whether the predictor needs `Pool.texts`."""
-    return isinstance(settings, DepoSettings) and settings.encoder != STATIC
+    if isinstance(settings, DepoSettings):
+        return settings.encoder != STATIC
+    return isinstance(settings, ForerollSettings)

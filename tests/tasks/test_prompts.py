@@ -53,7 +53,7 @@ def test_embeddings_are_made_only_where_they_are_read(tmp_path: Path) -> None:
 def test_predictors_are_given_all_that_they_are_built_from(tmp_path: Path, predictor: str) -> None:
     settings = build_config({"predictor": predictor, "acquisition": {"name": "uniform"}}).settings()
     embeddings = read_or_make_embeddings(Layout(tmp_path), settings, make_prompts("1 2 -> 3", "3 4 -> 7"))
-    assert (embeddings is not None) == (predictor in ("depo", "dots", "gp", "gps"))
+    assert (embeddings is not None) == (predictor in ("depo", "dots", "foreroll", "gp", "gps"))
     pool = Pool(("a", "b"), embeddings, ("x", "y"), hidden=lambda rows: np.zeros((len(rows), 4), np.float32))
     forecast = build_predictor(settings.predictor, pool, seed=0).forecast(np.arange(2), seed=0)
     assert np.isfinite(forecast.p_success).all()

@@ -1,0 +1,130 @@
+"""Our own predictor: a model shared by all prompts, sharpened by each prompt's own record.
+
+The logit of a prompt's success is a weighted sum of its features (text, and
+what past runs did on it) plus an own effect; a Kalman filter learns both from
+the groups of this run (`foreroll_filter`), beginning where past runs say
+(`foreroll_prior`). As steps go by, own effects and weights gain variance, so
+that old groups count less:
+
+    own_var <- own_var + drift^2,   cov <- cov + diag(moving)
+
+Own variance and drift are learned: both grow when outcomes surprise more than
+the forecast's doubt allows, and shrink when less.
+"""
+
+import numpy as np
+
+from models.difficulty.base import State, encode_ids, match_ids
+from models.difficulty.foreroll_filter import Belief
+from models.difficulty.foreroll_prior import make_prior
+from models.difficulty.foreroll_tokens import FeatureTokens
+from models.difficulty.logit_moments import success_moments
+from models.records import Floats, Forecast, Ints, Observation, Pool
+from models.seeding import derive_rng
+from models.settings import ForerollSettings
+
+ABILITY_MOVE = 0.05
+"""Standard deviation of the move of all logits in one step."""
+RATE = 0.005
+"""A learned scale's logarithm moves by this, times the root of the number of groups, times their mean excess."""
+SCALES = (0.1, 10.0)
+
+
+class Foreroll:
+    """Forecasts a pool by its texts, past runs and own record."""
+
+    def __init__(self, settings: ForerollSettings, pool: Pool, *, seed: int) -> None:
+        """Read the texts, and fit the past runs; `seed` draws the projections of both."""
+        self._settings = settings
+        self._pool = pool
+        self._prior = make_prior(settings, pool, derive_rng(seed, "foreroll"))
+        size = len(pool)
+        self._belief = Belief(
+            self._prior.mean.copy(), self._prior.cov.copy(), np.zeros(size), self._prior.own_var.copy()
+        )
+        self._scale = np.ones(2)  # of own variance, and of drift
+        self._visits = np.zeros(size)
+        self._tokens = FeatureTokens(pool, self._prior.features)
+
+    def forecast(self, rows: Ints, *, seed: int) -> Forecast:
+        """Mean and standard deviation of the success probability; draws nothing."""
+        mean, variance = self._belief.logits(self._prior.features[rows], rows)
+        return Forecast(*success_moments(mean, variance), self._tokens.forecast(rows))
+
+    def observe(self, observation: Observation, *, seed: int) -> dict[str, float]:
+        """One step of the policy, and then its groups."""
+        rows, merged = np.unique(observation.rows, return_inverse=True)
+        if len(rows) == 0:
+            return {}
+        successes = np.bincount(merged, observation.successes).astype(np.int64)
+        valid = np.bincount(merged, observation.valid).astype(np.int64)
+        features = self._prior.features[rows]
+        mean, variance = self._belief.logits(features, rows)
+        p_success, p_sd = success_moments(mean, variance)
+        surprise = _surprise(p_success, p_sd, successes, valid)
+        self._learn_scales(surprise, self._visits[rows] > 0)
+        self._belief.learn(features, rows, successes, valid)
+        self._visits[rows] += 1.0
+        self._tokens.observe(observation.rows, observation.mean_tokens)
+        self._move()
+        return {"surprise": float(surprise.mean()), "own_scale": self._scale[0], "drift_scale": self._scale[1]}
+
+    def state_dict(self) -> State:
+        """Weights, own effects, scales and lengths."""
+        belief = self._belief
+        return {
+            "prompt_ids": encode_ids(self._pool),
+            "mean": belief.mean.copy(),
+            "cov": belief.cov.copy(),
+            "own": belief.own.copy(),
+            "own_var": belief.own_var.copy(),
+            "own_visits": self._visits.copy(),
+            "scale": self._scale.copy(),
+            **self._tokens.state(),
+        }
+
+    def load_state_dict(self, state: State) -> None:
+        """Go on where the state was taken.
+
+        Weights belong to the features of one pool: for another pool they begin
+        anew, and only the records of its known prompts are taken over.
+        """
+        theirs, ours = match_ids(self._pool, state["prompt_ids"])
+        same = np.array_equal(state["prompt_ids"], encode_ids(self._pool)) and state["mean"].shape == (
+            self._prior.mean.shape
+        )
+        belief = self._belief
+        belief.mean = (state["mean"] if same else self._prior.mean).copy()
+        belief.cov = (state["cov"] if same else self._prior.cov).copy()
+        belief.own[:], belief.own_var[:], self._visits[:] = 0.0, self._prior.own_var, 0.0
+        belief.own[ours], belief.own_var[ours] = state["own"][theirs], state["own_var"][theirs]
+        self._visits[ours] = state["own_visits"][theirs]
+        self._scale[:] = state["scale"]
+        self._tokens.load(state, theirs, ours, same_features=same)
+
+    def _move(self) -> None:
+        """Let weights and own effects drift by one step."""
+        belief = self._belief
+        belief.cov = belief.cov + np.diag(ABILITY_MOVE**2 * self._prior.moving)
+        belief.own_var = belief.own_var + self._scale[1] * self._settings.drift**2
+
+    def _learn_scales(self, surprise: Floats, again: np.ndarray) -> None:
+        """First visits tell the own variance, later ones the drift."""
+        for scale, groups in enumerate((~again, again)):
+            if groups.any():
+                excess = float(np.clip(surprise[groups] - 1.0, -1.0, 3.0).mean())
+                before = self._scale[scale]
+                self._scale[scale] = np.clip(before * np.exp(RATE * np.sqrt(groups.sum()) * excess), *SCALES)
+                if scale == 0:
+                    fresh = self._visits == 0
+                    self._belief.own_var[fresh] *= self._scale[0] / before
+
+
+def _surprise(p_success: Floats, p_sd: Floats, successes: Ints, valid: Ints) -> Floats:
+    """[G] squared error of the success count over the variance that was forecast; 1 on average when calibrated.
+
+    Of a count with random p: Var s = n p (1 - p) + n (n - 1) Var p.
+    """
+    variance = valid * p_success * (1.0 - p_success) + valid * (valid - 1.0) * p_sd**2
+    surprise: Floats = (successes - valid * p_success) ** 2 / np.maximum(variance, 1e-9)
+    return surprise

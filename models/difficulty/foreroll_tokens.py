@@ -1,0 +1,57 @@
+"""Forecasts response lengths from features, for prompts seen and unseen, and from a prompt's own visits."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.difficulty.base import State
+from models.difficulty.tokens import TokenForecaster
+from models.records import Floats, Ints, Pool
+
+KEEP = 0.98
+"""Share of the evidence that one step leaves of the steps before."""
+PENALTY = 3.0
+LEAST = 1.0
+
+
+class FeatureTokens:
+    """Ridge regression of group means on features, with forgetting; own visits are shrunk towards it.
+
+    With features x_i, whose first is 1, and lengths in units of the mean over all groups,
+    A <- KEEP A + sum x x', b <- KEEP b + sum x y, and w = (A + PENALTY diag(0, 1, ..., 1))^-1 b.
+    """
+
+    def __init__(self, pool: Pool, features: NDArray[np.float32]) -> None:
+        self._features = features
+        width = features.shape[1]
+        self._square, self._product = np.zeros((width, width)), np.zeros(width)
+        self._rest = TokenForecaster(pool)
+
+    def forecast(self, rows: Ints) -> Floats:
+        """[N] expected response tokens, at least 1; NaN before anything was observed."""
+        if not self._square.any():
+            return np.full(len(rows), np.nan)
+        return np.maximum(self._shared(rows) + self._rest.forecast(rows), LEAST)
+
+    def observe(self, rows: Ints, mean_tokens: Floats) -> None:
+        """Learn the lengths of one step's groups."""
+        features = self._features[rows].astype(np.float64)
+        self._square = KEEP * self._square + features.T @ features
+        self._product = KEEP * self._product + features.T @ mean_tokens
+        self._rest.observe(rows, mean_tokens - self._shared(rows))
+
+    def state(self) -> State:
+        """Sums of the regression, and the visits in row order."""
+        return {"token_square": self._square.copy(), "token_product": self._product.copy(), **self._rest.state()}
+
+    def load(self, state: State, theirs: Ints, ours: Ints, *, same_features: bool) -> None:
+        """Take over the visits of known rows, and the regression where the features are the same."""
+        self._rest.load(state, theirs, ours)
+        if same_features:
+            self._square[:], self._product[:] = state["token_square"], state["token_product"]
+
+    def _shared(self, rows: Ints) -> Floats:
+        ridge = np.full(len(self._product), PENALTY)
+        ridge[0] = 1e-6
+        weights = np.linalg.solve(self._square + np.diag(ridge), self._product)
+        shared: Floats = (self._features[rows] @ weights.astype(np.float32)).astype(np.float64)
+        return shared

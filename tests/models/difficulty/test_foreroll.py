@@ -1,0 +1,119 @@
+import numpy as np
+from scipy.special import expit
+from scipy.stats import spearmanr
+
+from models.difficulty import build_predictor
+from models.difficulty.base import Predictor
+from models.records import Observation, PastRuns, Pool
+from models.settings import ForerollSettings
+
+SIZE = 300
+
+
+def make_pool(*, past: PastRuns | None = None, size: int = SIZE) -> tuple[Pool, np.ndarray]:
+    """Prompts whose embedding tells most of their logit."""
+    rng = np.random.default_rng(0)
+    embeddings = rng.normal(size=(SIZE, 8)).astype(np.float32)
+    embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True)
+    logits = 5.0 * embeddings[:, 0] + rng.normal(size=SIZE)
+    ids = tuple(f"{row:032x}" for row in range(size))
+    return Pool(ids, embeddings[:size], past=past), logits[:size]
+
+
+def groups(logits: np.ndarray, rows: np.ndarray, seed: int = 0) -> Observation:
+    """Eight rollouts of each row; hard prompts have long responses."""
+    successes = np.random.default_rng(seed).binomial(8, expit(logits[rows]))
+    return Observation(rows, successes, np.full(len(rows), 8), 300.0 - 50.0 * logits[rows])
+
+
+def taught(pool: Pool, logits: np.ndarray, steps: int = 5) -> Predictor:
+    predictor = build_predictor(ForerollSettings(), pool, seed=0)
+    for step in range(steps):
+        rows = np.random.default_rng(step).choice(len(pool), 32, replace=False)
+        predictor.observe(groups(logits, rows, step), seed=step)
+    return predictor
+
+
+def test_learns_of_prompts_it_never_saw() -> None:
+    pool, logits = make_pool()
+    predictor = build_predictor(ForerollSettings(), pool, seed=0)
+    predictor.observe(groups(logits, np.arange(150)), seed=0)
+    forecast = predictor.forecast(np.arange(150, SIZE), seed=0)
+    assert spearmanr(forecast.p_success, logits[150:]).statistic > 0.7
+    assert spearmanr(forecast.expected_tokens, -logits[150:]).statistic > 0.7
+
+
+def test_a_prompts_own_record_outweighs_its_text() -> None:
+    pool, logits = make_pool()
+    predictor = taught(pool, logits)
+    row = np.array([int(np.argmax(logits))])
+    before = predictor.forecast(row, seed=0)
+    for seed in range(4):
+        predictor.observe(Observation(row, np.array([0]), np.array([8]), np.array([100.0])), seed=seed)
+    after = predictor.forecast(row, seed=0)
+    assert before.p_success[0] > 0.7 and after.p_success[0] < 0.2
+    assert after.p_sd[0] < before.p_sd[0]
+
+
+def test_past_runs_are_useful_before_the_first_batch() -> None:
+    _, logits = make_pool()
+    runs = [groups(logits + ability, np.arange(0, SIZE, 2), seed) for seed, ability in enumerate((-1.0, 0.0, 1.0))]
+    run = np.repeat(np.arange(3), SIZE // 2)
+    joined = [np.concatenate([getattr(one, name) for one in runs]) for name in ("rows", "successes", "valid")]
+    past = PastRuns(run, np.zeros_like(run), *joined, np.full(len(run), 100.0))
+    warm, _ = make_pool(past=past)
+    forecast = build_predictor(ForerollSettings(), warm, seed=0).forecast(np.arange(SIZE), seed=0)
+    assert spearmanr(forecast.p_success[::2], logits[::2]).statistic > 0.9
+    assert spearmanr(forecast.p_success[1::2], logits[1::2]).statistic > 0.6
+    assert abs(forecast.p_success.mean() - expit(logits).mean()) < 0.1
+
+
+def test_follows_a_policy_that_improves() -> None:
+    pool, logits = make_pool()
+    predictor = taught(pool, logits)
+    for step in range(15):
+        rows = np.random.default_rng(100 + step).choice(SIZE, 32, replace=False)
+        predictor.observe(groups(logits + 2.0, rows, step), seed=step)
+    forecast = predictor.forecast(np.arange(SIZE), seed=0)
+    assert abs(forecast.p_success.mean() - expit(logits + 2.0).mean()) < 0.06
+
+
+def test_doubt_is_as_large_as_errors_are() -> None:
+    pool, logits = make_pool()
+    forecast = taught(pool, logits, steps=8).forecast(np.arange(SIZE), seed=0)
+    standardised = (forecast.p_success - expit(logits)) / forecast.p_sd
+    assert 0.7 < np.sqrt(np.mean(standardised**2)) < 1.4
+
+
+def test_restored_state_goes_on_to_the_same_bytes() -> None:
+    pool, logits = make_pool()
+    first = taught(pool, logits)
+    second = build_predictor(ForerollSettings(), pool, seed=0)
+    second.load_state_dict(first.state_dict())
+    for predictor in (first, second):
+        predictor.observe(groups(logits, np.arange(40), 9), seed=9)
+    for name, value in first.state_dict().items():
+        np.testing.assert_array_equal(value, second.state_dict()[name], err_msg=name)
+    one, two = (predictor.forecast(np.arange(SIZE), seed=0) for predictor in (first, second))
+    np.testing.assert_array_equal(one.p_success, two.p_success)
+
+
+def test_a_state_of_another_pool_keeps_the_records_of_known_prompts() -> None:
+    pool, _ = make_pool()
+    first = build_predictor(ForerollSettings(), pool, seed=0)
+    for seed in range(4):
+        first.observe(Observation(np.array([3]), np.array([8]), np.array([8]), np.array([100.0])), seed=seed)
+    smaller, _ = make_pool(size=100)
+    second = build_predictor(ForerollSettings(), smaller, seed=0)
+    second.load_state_dict(first.state_dict())
+    p_success = second.forecast(np.arange(100), seed=0).p_success
+    assert np.argmax(p_success) == 3
+
+
+def test_a_bare_pool_and_a_repeated_row_are_fine() -> None:
+    predictor = build_predictor(ForerollSettings(), Pool(("a", "b")), seed=0)
+    assert np.isnan(predictor.forecast(np.arange(2), seed=0).expected_tokens).all()
+    twice = Observation(np.array([1, 1]), np.array([8, 7]), np.array([8, 8]), np.array([50.0, 70.0]))
+    predictor.observe(twice, seed=0)
+    p_success = predictor.forecast(np.arange(2), seed=0).p_success
+    assert p_success[1] > 0.8 > p_success[0]
