@@ -18,7 +18,7 @@ from models.difficulty.base import State, encode_ids, match_ids
 from models.difficulty.foreroll_filter import Belief
 from models.difficulty.foreroll_prior import make_prior
 from models.difficulty.foreroll_tokens import FeatureTokens
-from models.difficulty.logit_moments import success_moments
+from models.difficulty.logit_normal import success_moments
 from models.records import Floats, Forecast, Ints, Observation, Pool
 from models.seeding import derive_rng
 from models.settings import ForerollSettings

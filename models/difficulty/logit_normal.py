@@ -16,7 +16,7 @@ _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
 
 def success_moments(mean: Floats, variance: Floats) -> tuple[Floats, Floats]:
     """[N] mean and standard deviation of sigmoid(x) with x ~ N(mean, variance)."""
-    spread, middle = np.sqrt(variance), expit(mean)
+    spread, middle = np.sqrt(np.maximum(variance, 0.0)), expit(mean)  # rounding may leave -1e-17
     first, second = np.zeros(len(mean)), np.zeros(len(mean))
     for point, weight in zip(_POINTS, _WEIGHTS, strict=True):
         beyond = expit(mean + point * spread) - middle

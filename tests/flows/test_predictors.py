@@ -22,11 +22,16 @@ def rows(store: Path, sql: str) -> list[dict[str, Any]]:
     return query(Layout(store), sql).to_pylist()
 
 
-def test_pcl_replayed_from_an_older_checkpoint_ends_with_the_same_bytes(tmp_path: Path) -> None:
-    """Learning reads the live policy, which the replay brings to where it was; rows are compared, then a step added."""
+@pytest.mark.parametrize(
+    "predictor",
+    [{"name": "pcl", "width": 16}, pytest.param({"name": "foreroll"}, marks=pytest.mark.slow)],
+    ids=lambda one: one["name"],
+)
+def test_a_replay_from_an_older_checkpoint_ends_with_the_same_bytes(predictor: dict[str, Any], tmp_path: Path) -> None:
+    """`pcl` reads the live policy, which the replay brings to where it was; rows are compared, then a step added."""
     store = make_store(tmp_path / "store")
     quiet = {"evaluation": {"every": 0}, "checkpoint": {"every": 100}}
-    changes = {"predictor": {"name": "pcl", "width": 16}, "acquisition": {"name": "thompson", "batch_size": 4}, **quiet}
+    changes = {"predictor": predictor, "acquisition": {"name": "thompson", "batch_size": 4}, **quiet}
     whole, broken = (small_config(store, run, steps=1, **changes) for run in ("whole", "broken"))
     train(build_config({**whole, "steps": 2}))
     train(build_config(broken))

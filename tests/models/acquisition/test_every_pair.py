@@ -17,6 +17,7 @@ from models.settings import (
     DotsSettings,
     DpsSettings,
     DynamicSamplingSettings,
+    ForerollSettings,
     GpSettings,
     GpsSettings,
     GresoSettings,
@@ -37,6 +38,7 @@ PREDICTORS: list[PredictorSettings] = [
     DotsSettings(width=8, gradient_steps=1),
     PclSettings(width=8, gradient_steps=1),
     GpSettings(references=8),
+    ForerollSettings(),
     MoppsSettings(),
     LastSettings(),
     MeanSettings(),
@@ -61,7 +63,8 @@ def make_pool() -> Pool:
     embeddings = np.random.default_rng(0).standard_normal((SIZE, 8)).astype(np.float32)
     embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True)
     ids, categories = tuple(map(str, range(SIZE))), tuple("abc"[row % 3] for row in range(SIZE))
-    return Pool(ids, embeddings, categories, hidden=lambda rows: embeddings[rows])
+    texts = tuple(f"add {row} and {7 * row}" for row in range(SIZE))
+    return Pool(ids, embeddings, categories, texts=texts, hidden=lambda rows: embeddings[rows])
 
 
 def run(

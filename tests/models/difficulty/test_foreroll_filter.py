@@ -2,7 +2,7 @@ import numpy as np
 from scipy.special import expit
 
 from models.difficulty.foreroll_filter import Belief, laplace
-from models.difficulty.logit_moments import success_moments
+from models.difficulty.logit_normal import success_moments
 
 
 def test_laplace_finds_the_mode_of_the_posterior() -> None:
