@@ -1,0 +1,86 @@
+"""`foreroll history import`."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from storage.importers.columns import parse_pairs
+from storage.importers.faults import summary
+from storage.importers.histories import ImportPlan, ImportReport, ImportRequest, plan_import, run_import
+from storage.store import open_store
+
+SHOWN = 3
+"""Examples of rows that were not matched."""
+
+
+def import_files(
+    store: Path,
+    files: Sequence[Path],
+    *,
+    dataset: str,
+    run: str,
+    format_: str,
+    columns: Sequence[str],
+    where: Sequence[str],
+    match: Sequence[str],
+    threshold: float | None,
+    model: str | None,
+    temperature: float | None,
+    skip_bad: bool,
+) -> None:
+    """Import a history as a run, and print how it was read and what it holds.
+
+    Raises:
+        StoreError: it cannot be read, or the run is another's.
+    """
+    layout = open_store(store)
+    request = ImportRequest(
+        files=files,
+        dataset=dataset,
+        run=run,
+        format=format_,
+        columns=parse_pairs("--map", columns),
+        where=parse_pairs("--where", where),
+        keys=parse_pairs("--match", [word if "=" in word else f"{word}={word}" for word in match]),
+        threshold=threshold,
+        model=model,
+        temperature=temperature,
+        skip_bad=skip_bad,
+    )
+    plan = plan_import(layout, request)
+    _tell_plan(plan)
+    _tell_result(plan, run_import(layout, plan))
+
+
+def _tell_plan(plan: ImportPlan) -> None:
+    names = ", ".join(path.name for path in plan.files[:3])
+    click.echo(
+        f"{names}{f' and {len(plan.files) - 3} more files' if len(plan.files) > 3 else ''}: format {plan.format}"
+    )
+    for field, column in plan.columns.fields.items():
+        click.echo(f"  {field} <- {column}")
+    for tag, column in plan.matcher.keys.items():
+        click.echo(f"  prompt's tag {tag} <- {column}")
+    if plan.columns.parts:
+        click.echo(f"  parts of the reward <- {', '.join(plan.columns.parts)}")
+
+
+def _tell_result(plan: ImportPlan, report: ImportReport) -> None:
+    if report.known_as:
+        click.echo(f"imported already, as run {report.known_as}: nothing was added")
+        return
+    reading = report.reading
+    click.echo(f"{reading.rows:,} rows, {reading.matched:,} matched to prompts of {plan.request.dataset}")
+    for what, rows in (
+        ("have no prompt there", reading.unmatched),
+        ("are of prompts whose text is another there", reading.changed),
+        ("could not be used", reading.faults),
+    ):
+        if rows:
+            click.echo(f"{len(rows):,} rows {what}, and were left out:\n{summary(rows, shown=SHOWN)}")
+    if reading.starts_at_zero():
+        click.echo("steps count from 0 in the file, and from 1 here")
+    click.echo(f"imported run {plan.request.run}: " + ", ".join(
+        f"{count:,} {name.replace('_', ' ')}" for name, count in report.totals.items()
+    ))  # fmt: skip
