@@ -198,7 +198,7 @@ def _read(plan: ImportPlan) -> Reading:
             f"{len(reading.faults):,} of {reading.rows:,} rows cannot be used; mend them, or leave them out with "
             f"--skip-bad:\n{summary(reading.faults)}"
         )
-    if not reading.matched:
+    if not reading.tables:
         others = summary([*reading.unmatched, *reading.changed, *reading.faults])
         raise StoreError(
             f"none of {reading.rows:,} rows has a prompt of dataset {plan.request.dataset}: nothing was imported"

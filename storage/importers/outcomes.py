@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from storage.importers.columns import MISSING, Where, lookup
 from storage.importers.faults import Fault
@@ -21,13 +22,14 @@ OUTCOMES = pa.schema(
         "reward": pa.float64(),
         "success": pa.bool_(),
         "parts": pa.string(),
-        "response": pa.string(),
+        "response": pa.large_string(),
         "prompt_tokens": pa.int32(),
         "response_tokens": pa.int32(),
     }
 )
 SINGLE = ("model", "temperature", "filter")
 """Fields of which a run has one value."""
+_CHUNK = 50_000
 MAX_ATTEMPTS = 100_000
 """Rollouts that one row may stand for."""
 
@@ -54,7 +56,8 @@ class Reading:
     changed: list[str] = field(default_factory=list)
     """Rows whose key is that of a prompt with another text."""
     faults: list[Fault] = field(default_factory=list)
-    columns: dict[str, list[Any]] = field(default_factory=lambda: {name: [] for name in OUTCOMES.names})
+    tables: list[pa.Table] = field(default_factory=list)
+    """Outcomes by `OUTCOMES`, in the order of the rows."""
     groups: dict[tuple[int, str], str] = field(default_factory=dict)
     """Where the groups that a single row tells of were seen."""
     single: dict[str, set[str]] = field(default_factory=dict)
@@ -62,32 +65,47 @@ class Reading:
 
     def table(self) -> pa.Table:
         """The outcomes; step 0 of a history moves all steps by one, since step 0 of a run has no rollouts."""
-        table = pa.table(self.columns, OUTCOMES)
+        table = pa.concat_tables(self.tables)
         if not self.starts_at_zero():
             return table
-        return table.set_column(0, "step", pa.array([step + 1 for step in self.columns["step"]], pa.int64()))
+        return table.set_column(0, OUTCOMES.field("step"), pc.add(table["step"], 1))
 
     def last_step(self) -> int:
         """The last step as it is stored."""
-        return max(self.columns["step"], default=0) + self.starts_at_zero()
+        return max(int(pc.max(table["step"]).as_py()) for table in self.tables) + self.starts_at_zero()
 
     def starts_at_zero(self) -> bool:
         """Whether the history counts its steps from 0."""
-        return min(self.columns["step"], default=1) == 0
+        return any(pc.min(table["step"]).as_py() == 0 for table in self.tables)
 
 
 def read_outcomes(path: Path, columns: HistoryColumns, where: Where, matcher: Matcher, reading: Reading) -> None:
     """Add the chosen rows of a file to what was read."""
+    rollouts: list[tuple[Any, ...]] = []
     for row in read_rows(path):
-        if where(row):
-            reading.rows += 1
-            try:
-                _read_row(path, row, columns, matcher, reading)
-            except ValueFault as fault:
-                reading.faults.append(Fault(path.name, row.number, str(fault)))
+        if not where(row):
+            continue
+        reading.rows += 1
+        try:
+            rollouts += _read_row(path, row, columns, matcher, reading)
+        except ValueFault as fault:
+            reading.faults.append(Fault(path.name, row.number, str(fault)))
+        if len(rollouts) >= _CHUNK:
+            reading.tables.append(_table(rollouts))
+            rollouts = []
+    if rollouts:
+        reading.tables.append(_table(rollouts))
 
 
-def _read_row(path: Path, row: Row, columns: HistoryColumns, matcher: Matcher, reading: Reading) -> None:
+def _table(rollouts: list[tuple[Any, ...]]) -> pa.Table:
+    columns = zip(*rollouts, strict=True)
+    return pa.table([pa.array(column, one.type) for column, one in zip(columns, OUTCOMES, strict=True)], OUTCOMES)
+
+
+def _read_row(
+    path: Path, row: Row, columns: HistoryColumns, matcher: Matcher, reading: Reading
+) -> list[tuple[Any, ...]]:
+    """The rollouts of one row, as rows of `OUTCOMES`."""
     if row.fault:
         raise ValueFault(row.fault)
     for name in SINGLE:
@@ -99,15 +117,13 @@ def _read_row(path: Path, row: Row, columns: HistoryColumns, matcher: Matcher, r
     rollouts = list(_rollouts(row.values, columns))
     if found is None:
         (reading.changed if changed else reading.unmatched).append(f"{place}: {_describe(row.values, columns.fields)}")
-        return
+        return []
     if len(rollouts) != 1 or "successes" in columns.fields or "rate" in columns.fields:
         before = reading.groups.setdefault((step, found), place)
         if before != place:
             raise ValueFault(f"the prompt of {before} again, in the same step: name a column with --map step=COLUMN")
     reading.matched += 1
-    for values in rollouts:
-        for name, value in zip(OUTCOMES.names, (step, found, *values), strict=True):
-            reading.columns[name].append(value)
+    return [(step, found, *values) for values in rollouts]
 
 
 def _rollouts(values: Mapping[str, Any], columns: HistoryColumns) -> Iterator[tuple[Any, ...]]:

@@ -29,9 +29,17 @@ _MARKED_TURN = re.compile(
     r"(?:<\|eot_id\|>\s*|(?=<\|start_header_id\|>)|\Z)",
     re.DOTALL,
 )
-_PLAIN_TURNS = re.compile(
-    r"\A\s*(?:system\n(?P<system>.*?)\n)?user\n+(?P<user>.*?)\n?assistant\n*(?:<think>\s*)?\Z", re.DOTALL
+_WRAPPINGS = tuple(
+    re.compile(pattern, re.DOTALL)
+    for pattern in (
+        r"\A\s*(?:system\n.*?\n)?user\n+(?P<user>.*?)\n?(?:assistant|model)\n*(?:<think>\s*)?\Z",
+        r"\A(?:<bos>)?<start_of_turn>user\n(?P<user>.*?)<end_of_turn>\n<start_of_turn>model\s*\Z",
+        r"\A\s*(?:<s>)?\s*\[INST\](?P<user>.*?)\[/INST\]\s*\Z",
+        r"\A.*?<｜User｜>(?P<user>.*?)<｜Assistant｜>(?:<think>\s*)?\Z",
+        r"\A(?P<user>.*?)<think>\s*\Z",
+    )
 )
+"""One question in the template of Qwen, Llama or Gemma without its special tokens; of Gemma; Mistral; DeepSeek."""
 _CONVERSATION = re.compile(
     r"\A(?P<system>A conversation between [Uu]ser and [Aa]ssistant\..*?)\s*\bUser: (?P<user>.*?)"
     r"\s*\bAssistant:(?:\s*<think>)?\s*\Z",
@@ -80,24 +88,27 @@ def readings(text: str) -> Iterator[list[Message]]:
     """What problem a logged prompt may be, likeliest first: as it stands, and with known wrappings taken off.
 
     Logs hold prompts as the model read them, often with the special tokens of
-    the template dropped, which leaves the bare names of the roles.
+    the template dropped, which leaves the bare names of the roles. A reading
+    counts when the dataset has a prompt of just this text, so a wrong one does
+    no harm.
     """
     yield [("user", text)]
-    for messages in (split_turns(text), _plain_turns(text)):
-        if messages:
-            yield messages
-            yield _without_instruction(messages)
+    turns = split_turns(text)
+    if turns:
+        yield turns
+        yield _without_instruction(turns)
+    for wrapping in _WRAPPINGS:
+        match = wrapping.fullmatch(text)
+        if match:
+            yield [("user", match["user"])]
+            yield _without_instruction([("user", match["user"])])
     yield _without_instruction([("user", text)])
 
 
-def _plain_turns(text: str) -> list[Message] | None:
-    turns = _PLAIN_TURNS.fullmatch(text)
-    return [("user", turns["user"])] if turns else None
-
-
 def _without_instruction(messages: list[Message]) -> list[Message]:
-    role, text = messages[-1]
-    return [*messages[:-1], (role, split_instruction(text)[0])]
+    """The messages that ask for something; the last loses a known instruction."""
+    asked = [(role, text) for role, text in messages if role != "system"]
+    return [*asked[:-1], (asked[-1][0], split_instruction(asked[-1][1])[0])] if asked else []
 
 
 def text_fault(text: str) -> str:

@@ -64,8 +64,10 @@ def _by_step(outcomes: pa.Table) -> Iterator[tuple[int, pa.Table]]:
     """The rows of each step, steps ascending, groups in order of first appearance, with the column `sample`."""
     steps = outcomes["step"].to_numpy()
     codes = outcomes["prompt_id"].combine_chunks().dictionary_encode().indices.to_numpy()
-    order = np.lexsort((np.arange(len(steps)), codes, steps))
-    table, steps, codes = outcomes.take(pa.array(order)), steps[order], codes[order]
+    _, first, group = np.unique(np.stack([steps, codes]), axis=1, return_index=True, return_inverse=True)
+    order = np.lexsort((np.arange(len(steps)), first[group], steps))
+    table = outcomes if np.all(np.diff(order) > 0) else outcomes.take(pa.array(order))
+    steps, codes = steps[order], codes[order]
     fresh = np.r_[True, (steps[1:] != steps[:-1]) | (codes[1:] != codes[:-1])]
     starts = np.flatnonzero(fresh)
     sample = np.arange(len(steps)) - np.repeat(starts, np.diff(np.r_[starts, len(steps)]))
@@ -116,7 +118,8 @@ def _write(layout: Layout, path: Path, folder: Path, table: pa.Table) -> dict[st
 
 
 def _rollouts(run: str, step: int, part: pa.Table, groups: pa.Array, sampling: dict[str, Any]) -> pa.Table:
-    columns = {name: part[name] for name in ("prompt_id", "sample", "response", "prompt_tokens", "response_tokens")}
+    columns = {name: part[name] for name in ("prompt_id", "sample", "prompt_tokens", "response_tokens")}
+    columns["response"] = part["response"].cast(pa.string())
     constants = {"run_id": run, "step": step, "round": 0, "attempt": 0, "policy_version": step - 1, "engine": ENGINE}
     return build_table(
         ROLLOUTS,
