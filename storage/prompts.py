@@ -73,9 +73,10 @@ def stream_dataset(layout: Layout, name: str, batches: Iterable[Sequence[dict[st
     try:
         with new_file(path) as temporary:
             _write_batches(temporary, name, batches)
-            if path.exists() and file_digest(temporary) == file_digest(path):
-                return False
+            digest = file_digest(temporary)
     except FileExistsError:
+        if file_digest(path) == digest:
+            return False
         raise StoreError(f"dataset {name} exists already, with other prompts: choose another name") from None
     return True
 

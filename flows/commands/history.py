@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from storage.importers.columns import parse_pairs
-from storage.importers.faults import summary
+from storage.importers.faults import one_line, summary
 from storage.importers.histories import ImportPlan, ImportReport, ImportRequest, plan_import, run_import
 from storage.store import open_store
 
@@ -54,16 +54,14 @@ def import_files(
 
 
 def _tell_plan(plan: ImportPlan) -> None:
-    names = ", ".join(path.name for path in plan.files[:3])
-    click.echo(
-        f"{names}{f' and {len(plan.files) - 3} more files' if len(plan.files) > 3 else ''}: format {plan.format}"
-    )
+    more = f" and {len(plan.files) - 1:,} more files" if len(plan.files) > 1 else ""
+    click.echo(f"{one_line(plan.files[0].name)}{more}: format {plan.format}")
     for field, column in plan.columns.fields.items():
-        click.echo(f"  {field} <- {column}")
+        click.echo(f"  {field} <- {one_line(column)}")
     for tag, column in plan.matcher.keys.items():
         click.echo(f"  prompt's tag {tag} <- {column}")
     if plan.columns.parts:
-        click.echo(f"  parts of the reward <- {', '.join(plan.columns.parts)}")
+        click.echo(f"  parts of the reward <- {one_line(', '.join(plan.columns.parts), 200)}")
 
 
 def _tell_result(plan: ImportPlan, report: ImportReport) -> None:
@@ -81,6 +79,5 @@ def _tell_result(plan: ImportPlan, report: ImportReport) -> None:
             click.echo(f"{len(rows):,} rows {what}, and were left out:\n{summary(rows, shown=SHOWN)}")
     if reading.starts_at_zero():
         click.echo("steps count from 0 in the file, and from 1 here")
-    click.echo(f"imported run {plan.request.run}: " + ", ".join(
-        f"{count:,} {name.replace('_', ' ')}" for name, count in report.totals.items()
-    ))  # fmt: skip
+    counts = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in report.totals.items())
+    click.echo(f"imported run {plan.request.run}: {counts or 'completed what was written before'}")

@@ -9,7 +9,7 @@ from models.rewards import VERIFIERS
 from storage.errors import StoreError
 from storage.importers.adding import Sources, Survey, add_dataset, check_dataset, survey
 from storage.importers.columns import Where, parse_pairs
-from storage.importers.faults import SHOWN, summary
+from storage.importers.faults import SHOWN, one_line, summary
 from storage.importers.prompts import find_prompt_columns
 from storage.importers.sources import expand, kind_of
 from storage.layout import check_name
@@ -76,9 +76,9 @@ def _find(files: Sequence[Path], columns: Sequence[str], tags: Sequence[str], wh
     sources = {}
     for path in expand(files):
         found = sources[path] = find_prompt_columns(path, given, tags, where)
-        click.echo(f"{path.name} ({kind_of(path)})")
+        click.echo(f"{one_line(path.name)} ({kind_of(path)})")
         for field, column in found.fields.items():
-            click.echo(f"  {field} <- {column}")
+            click.echo(f"  {field} <- {one_line(column)}")
         if found.tags:
             click.echo(f"  tags <- {', '.join(found.tags.values())}")
     return sources

@@ -67,8 +67,10 @@ def survey(sources: Sources, where: Where, rewards: Mapping[str, Reads], *, stri
 
 def _count(found: Survey, first: dict[str, tuple[bytes, str]], prompt: Prompt, path: Path, row: int) -> None:
     digest = hashlib.blake2b(prompt.answer.encode(), digest_size=8).digest()
-    before = first.setdefault(prompt_id(prompt.messages), (digest, place := f"{path.name}:{row}"))
-    if before[1] == place:
+    identity = prompt_id(prompt.messages)
+    before = first.get(identity)
+    if before is None:
+        first[identity] = digest, f"{path.name}:{row}"
         return
     found.duplicates += 1
     if before[0] != digest:

@@ -23,18 +23,26 @@ def answer_text(value: Any) -> tuple[str, list[str]]:
         AnswerError: there is none, or which it is cannot be told.
     """
     notes = []
-    if isinstance(value, list) and len(value) == 1:
+    while isinstance(value, list) and len(value) == 1:
         value, notes = value[0], ["answers that are lists of one, taken out"]
     if value is None:
         raise AnswerError("the answer is null")
     if isinstance(value, list):
         raise AnswerError(f"the answer is a list of {len(value)}: which one counts, it does not say")
     if isinstance(value, Mapping):
-        return json.dumps(value, ensure_ascii=False), [*notes, "answers that are objects, kept as JSON"]
+        return _json(value), [*notes, "answers that are objects, kept as JSON"]
     if isinstance(value, str):
         text, cut = _from_solution(value)
         return _checked(text), [*notes, *cut, *_separators(text)]
     return _number(value), notes
+
+
+def _json(value: Mapping[str, Any]) -> str:
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, default=str)
+    except ValueError:
+        raise AnswerError("the answer holds a NaN or infinity") from None
+    return _checked(text)
 
 
 def _number(value: Any) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from storage.errors import StoreError
+from storage.importers.faults import one_line
 from storage.importers.sources import Row
 
 Aliases = Mapping[str, Sequence[str]]
@@ -59,6 +60,9 @@ class Where:
     def __init__(self, wanted: Mapping[str, str]) -> None:
         self._wanted = wanted
 
+    def __str__(self) -> str:
+        return ", ".join(f"{column}={value}" for column, value in self._wanted.items())
+
     def __call__(self, row: Row) -> bool:
         return bool(row.fault) or all(
             _same(lookup(row.values, column), value) for column, value in self._wanted.items()
@@ -70,8 +74,8 @@ def _same(found: Any, wanted: str) -> bool:
     if str(found) == wanted:
         return True
     try:
-        return not isinstance(found, str) and float(found) == float(wanted)
-    except (TypeError, ValueError):
+        return float(found) == float(wanted)
+    except (TypeError, ValueError, OverflowError):
         return False
 
 
@@ -98,7 +102,7 @@ def find_columns(file: str, sample: Sequence[Row], aliases: Aliases, given: Mapp
         if not _is_held(sample, column):
             raise StoreError(f"--map {field}={column}: {file} has no column {column}; {_those_there(sample)}")
     found = {
-        field: next((column for column in names if _is_held(sample, column)), None)
+        field: next((one for one in names if one not in given.values() and _is_held(sample, one)), None)
         for field, names in aliases.items()
         if field not in given
     }
@@ -118,4 +122,4 @@ def _is_held(sample: Sequence[Row], column: str) -> bool:
 
 
 def _those_there(sample: Sequence[Row]) -> str:
-    return f"its columns: {', '.join(columns_of(sample)) or 'none'}"
+    return f"its columns: {one_line(', '.join(columns_of(sample)), 400) or 'none'}"

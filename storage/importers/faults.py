@@ -19,7 +19,14 @@ class Fault:
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.row}: {self.reason}"
+        return f"{one_line(self.file)}:{self.row}: {one_line(self.reason, 200)}"
+
+
+def one_line(text: object, width: int = 72) -> str:
+    """A text of others on one printable line of at most `width` characters."""
+    line = " ".join(str(text).split())
+    line = "".join(character if character.isprintable() else "\ufffd" for character in line)
+    return line if len(line) <= width else f"{line[: width - 1]}…"
 
 
 @dataclass
@@ -33,7 +40,7 @@ class Notes:
         """Count what one row had."""
         for kind in kinds:
             self.counts[kind] = self.counts.get(kind, 0) + 1
-            self.first.setdefault(kind, f"{file.name}:{row}")
+            self.first.setdefault(kind, f"{one_line(file.name)}:{row}")
 
     def lines(self) -> list[str]:
         """One line a kind."""

@@ -2,24 +2,27 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from storage.errors import StoreError
 from storage.files import file_digest
 from storage.history import History
 from storage.importers.columns import Where, columns_of, find_columns, missing_column
-from storage.importers.faults import summary
+from storage.importers.faults import one_line, summary
 from storage.importers.formats import FORMATS, check_format, detect_format, find_score, reward_columns
 from storage.importers.matching import Matcher
 from storage.importers.outcomes import HistoryColumns, Reading, read_outcomes
 from storage.importers.sources import Row, expand, sample_of
 from storage.importers.writing import write_steps
 from storage.layout import Layout, check_name
-from storage.locks import hold_run
+from storage.locks import RunLock, hold_run
 from storage.prompts import dataset_digest, read_dataset
 from storage.runs import Run, list_runs, read_run, write_run
 
@@ -50,6 +53,8 @@ class ImportPlan:
 
     request: ImportRequest
     files: Sequence[Path]
+    digests: Sequence[str]
+    """SHA-256 of each file."""
     format: str
     columns: HistoryColumns
     matcher: Matcher
@@ -58,7 +63,7 @@ class ImportPlan:
     def identity(self) -> str:
         """Digest of all that decides which outcomes are read: of equal ones, one is enough."""
         facts = {
-            "files": [file_digest(path) for path in self.files],
+            "files": list(self.digests),
             "dataset": self.request.dataset,
             "where": dict(self.request.where),
             "keys": self.matcher.keys,
@@ -74,7 +79,7 @@ class ImportReport:
 
     reading: Reading
     totals: Mapping[str, int]
-    """Counts of steps, groups, informative groups, rollouts and successes."""
+    """Counts of steps, groups, informative groups, rollouts and successes; empty where they were written before."""
     known_as: str = ""
     """The run that holds these outcomes already; then nothing was added."""
 
@@ -86,6 +91,7 @@ def plan_import(layout: Layout, request: ImportRequest) -> ImportPlan:
         StoreError: the dataset, a file or a column is not there.
     """
     check_name("run", request.run)
+    _check_numbers(request)
     files = expand(request.files)
     sample = sample_of(files[0], Where(request.where))
     name = detect_format(sample) if request.format == "auto" else request.format
@@ -98,7 +104,8 @@ def plan_import(layout: Layout, request: ImportRequest) -> ImportPlan:
         raise missing_column(files[0].name, sample, "prompt", FORMATS[name].aliases["prompt"])
     taken = [*fields.values(), *matcher.keys.values(), *request.where]
     parts = reward_columns(name, sample, taken) if FORMATS[name].keeps_parts else []
-    return ImportPlan(request, files, name, HistoryColumns(fields, parts, request.threshold), matcher)
+    columns = HistoryColumns(fields, parts, request.threshold)
+    return ImportPlan(request, files, _digests(files), name, columns, matcher)
 
 
 def run_import(layout: Layout, plan: ImportPlan) -> ImportReport:
@@ -115,14 +122,44 @@ def run_import(layout: Layout, plan: ImportPlan) -> ImportReport:
         reading = _read(plan)
         outcomes = reading.table()
         run = _run_of(layout, plan, reading, identity, lock.epoch)
-        write_run(layout, replace(run, state="running"))
-        if History(layout, run.run).committed_steps():  # written before, and killed just then
-            totals = {}
-        else:
-            totals = write_steps(layout, run.run, lock.epoch, outcomes, _sampling(run))
-        lock.check()
+        totals: Mapping[str, int] = {}
+        if not History(layout, run.run).committed_steps():  # else it was killed just when it had them
+            totals = _write(layout, run, lock, outcomes)
         write_run(layout, run)
     return ImportReport(reading, totals)
+
+
+def _write(layout: Layout, run: Run, lock: RunLock, outcomes: pa.Table) -> Mapping[str, int]:
+    """Write the steps. The run file comes first: it says whose they are if the process dies just after."""
+    write_run(layout, replace(run, state="running"))
+    try:
+        lock.check()
+        return write_steps(layout, run.run, lock.epoch, outcomes, _sampling(run))
+    except BaseException:
+        if not History(layout, run.run).committed_steps():
+            layout.run_file(run.run).unlink(missing_ok=True)
+        raise
+
+
+def _check_numbers(request: ImportRequest) -> None:
+    if request.threshold is not None and not math.isfinite(request.threshold):
+        raise StoreError(f"--success-threshold {request.threshold} is no number")
+    if request.temperature is not None and not 0 <= request.temperature < math.inf:
+        raise StoreError(f"--temperature {request.temperature} is no number from 0 on")
+
+
+def _digests(files: Sequence[Path]) -> list[str]:
+    """SHA-256 of each file.
+
+    Raises:
+        StoreError: two have the same content, which would count twice.
+    """
+    first: dict[str, Path] = {}
+    for path in files:
+        other = first.setdefault(file_digest(path), path)
+        if other is not path:
+            raise StoreError(f"{path} has the content of {other}: name one of them")
+    return list(first)
 
 
 def _fields(file: str, name: str, sample: Sequence[Row], request: ImportRequest) -> dict[str, str]:
@@ -190,8 +227,8 @@ def _read(plan: ImportPlan) -> Reading:
         if len(found) > 1:
             column = plan.columns.fields[name]
             raise StoreError(
-                f"the rows have {len(found)} values of {column} ({', '.join(sorted(found)[:5])}…): a run has one; "
-                f"choose it with --where {column}=VALUE"
+                f"the rows have {len(found)} values of {column} ({one_line(', '.join(sorted(found)), 200)}): a run has "
+                f"one; choose it with --where {column}=VALUE"
             )
     if reading.faults and not plan.request.skip_bad:
         raise StoreError(
@@ -211,7 +248,7 @@ def _run_of(layout: Layout, plan: ImportPlan, reading: Reading, identity: str, e
     """The run file of an import."""
     request = plan.request
     imported: dict[str, Any] = {
-        "files": [{"name": path.name, "sha256": file_digest(path)} for path in plan.files],
+        "files": [{"name": path.name, "sha256": digest} for path, digest in zip(plan.files, plan.digests, strict=True)],
         "identity": identity,
         "format": plan.format,
         "dataset": request.dataset,
@@ -229,13 +266,18 @@ def _run_of(layout: Layout, plan: ImportPlan, reading: Reading, identity: str, e
     }
     return Run(
         run=request.run,
-        config={"imported": imported},
+        config={"imported": _storable(imported)},
         pins={"datasets": {request.dataset: dataset_digest(layout, request.dataset)}},
         created_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
         target=reading.last_step(),
         epoch=epoch,
         state="finished",
     )
+
+
+def _storable(facts: dict[str, Any]) -> Any:
+    """The facts, with what is no Unicode text replaced: names of files and models may hold anything."""
+    return json.loads(json.dumps(facts, ensure_ascii=False).encode("utf-8", "replace"))
 
 
 def _sampling(run: Run) -> dict[str, Any]:

@@ -66,7 +66,7 @@ class Matcher:
     def _by_text(self, value: Any) -> str | None:
         if value is MISSING or value is None:
             raise ValueFault("there is no prompt")
-        if isinstance(value, int):
+        if isinstance(value, int) and not isinstance(value, bool):
             return self._at(value)
         if isinstance(value, str):
             if value not in self._of_text:

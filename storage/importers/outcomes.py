@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from storage.importers.columns import MISSING, Where, lookup
-from storage.importers.faults import Fault
+from storage.importers.faults import Fault, one_line
 from storage.importers.matching import Matcher
 from storage.importers.sources import Row, read_rows
 from storage.importers.values import ValueFault, maybe_whole, score, whole
@@ -58,8 +58,8 @@ class Reading:
     faults: list[Fault] = field(default_factory=list)
     tables: list[pa.Table] = field(default_factory=list)
     """Outcomes by `OUTCOMES`, in the order of the rows."""
-    groups: dict[tuple[int, str], str] = field(default_factory=dict)
-    """Where the groups that a single row tells of were seen."""
+    groups: dict[tuple[int, str], tuple[Path, int]] = field(default_factory=dict)
+    """File and row of the groups that a single row tells of."""
     single: dict[str, set[str]] = field(default_factory=dict)
     """Values of the fields of which a run has one."""
 
@@ -111,17 +111,21 @@ def _read_row(
     for name in SINGLE:
         if name in columns.fields:
             reading.single.setdefault(name, set()).add(str(lookup(row.values, columns.fields[name])))
-    place = f"{path.name}:{row.number}"
     found, changed = matcher.find(row.values, columns.fields)
     step = whole(lookup(row.values, columns.fields["step"]), "the step") if "step" in columns.fields else 1
     rollouts = list(_rollouts(row.values, columns))
     if found is None:
-        (reading.changed if changed else reading.unmatched).append(f"{place}: {_describe(row.values, columns.fields)}")
+        said = f"{path.name}:{row.number}: {_describe(row.values, columns.fields)}"
+        (reading.changed if changed else reading.unmatched).append(said)
         return []
     if len(rollouts) != 1 or "successes" in columns.fields or "rate" in columns.fields:
+        place = path, row.number
         before = reading.groups.setdefault((step, found), place)
         if before != place:
-            raise ValueFault(f"the prompt of {before} again, in the same step: name a column with --map step=COLUMN")
+            raise ValueFault(
+                f"the prompt of {before[0].name}:{before[1]} again, in the same step; if the file has a column of "
+                "steps, name it with --map step=COLUMN"
+            )
     reading.matched += 1
     return [(step, found, *values) for values in rollouts]
 
@@ -213,5 +217,4 @@ def _text(value: Any) -> str | None:
 def _describe(values: Mapping[str, Any], fields: Mapping[str, str]) -> str:
     """What a row says of its prompt, short."""
     said = [lookup(values, fields[name]) for name in ("prompt", "prompt_id", "position") if name in fields]
-    text = " ".join(str(said[0] if said else {**values}).split())
-    return text if len(text) <= 72 else f"{text[:71]}…"
+    return one_line(said[0] if said else {**values})

@@ -7,10 +7,10 @@ data too: it comes with its fault, and the rows after it follow.
 import csv
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -87,7 +87,14 @@ def read_rows(path: Path) -> Iterator[Row]:
     return readers[kind_of(path)](path)
 
 
-def sample_of(path: Path, where: Callable[[Row], bool]) -> list[Row]:
+class RowFilter(Protocol):
+    """Chooses rows; as text it says by what, nothing when it chooses all."""
+
+    def __call__(self, row: Row) -> bool:
+        """Whether a row is chosen."""
+
+
+def sample_of(path: Path, where: RowFilter) -> list[Row]:
     """The first rows of a file that can be read and are chosen.
 
     Raises:
@@ -107,7 +114,8 @@ def sample_of(path: Path, where: Callable[[Row], bool]) -> list[Row]:
             break
     if not sample:
         why = f"; {faulty:,} cannot be read, the first being {first}" if faulty else ""
-        raise StoreError(f"{path} has no row to use among {seen:,}{why}")
+        wanted = f" (--where {where})" if str(where) else ""
+        raise StoreError(f"{path}: no row to use among {seen:,}{wanted}{why}")
     return sample
 
 

@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 from storage.importers.columns import MISSING
+from storage.importers.faults import one_line
 
 _TRUTHS = {"true": 1.0, "false": 0.0}
 MAX_WHOLE = 10**8
@@ -71,5 +72,4 @@ def _number(value: Any) -> float | int | None:
 def _show(value: Any) -> str:
     if value is MISSING:
         return "missing"
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:39]}…"
+    return one_line(repr(value), 40)
