@@ -65,7 +65,7 @@ def _number(value: Any) -> float | int | None:
         except ValueError:
             return None
     if isinstance(value, int):
-        return value if abs(value) <= 2**63 else math.copysign(math.inf, value)
+        return value if abs(value) <= 2**63 else math.inf if value > 0 else -math.inf
     return value if isinstance(value, float) else None
 
 

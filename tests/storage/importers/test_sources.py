@@ -94,7 +94,7 @@ def test_a_torn_parquet_file_says_how_far_it_was_read(tmp_path: Path) -> None:
     whole = write_parquet(tmp_path / "whole.parquet", [{"a": "x" * 50 + str(number)} for number in range(2000)])
     torn = tmp_path / "torn.parquet"
     torn.write_bytes(whole.read_bytes()[:-100])
-    with pytest.raises(StoreError, match="torn.parquet is not readable as Parquet after row 0"):
+    with pytest.raises(StoreError, match=r"torn\.parquet is not readable as Parquet after row 0"):
         list(read_rows(torn))
 
 

@@ -17,7 +17,8 @@ R1 = "A conversation between User and Assistant. The User asks a question, and t
     [
         PROBLEM,
         f"{PROBLEM} {BOXED}\n",
-        f"<|im_start|>system\n{SYSTEM}<|im_end|>\n<|im_start|>user\n{PROBLEM} {BOXED}<|im_end|>\n<|im_start|>assistant\n",
+        f"<|im_start|>system\n{SYSTEM}<|im_end|>\n<|im_start|>user\n{PROBLEM} {BOXED}<|im_end|>\n"
+        "<|im_start|>assistant\n",
         f"<|im_start|>user\n{PROBLEM}\n<|im_end|>\n<|im_start|>assistant\n<think>",
         f"system\n{SYSTEM}\nuser\n{PROBLEM}\nassistant\n",
         f"user\n{PROBLEM} {BOXED}\nassistant\n<think>\n",
