@@ -99,14 +99,24 @@ def find_columns(file: str, sample: Sequence[Row], aliases: Aliases, given: Mapp
     for field, column in given.items():
         if field not in aliases:
             raise StoreError(f"--map {field}={column}: no such field; there are {', '.join(aliases)}")
-        if not _is_held(sample, column):
-            raise StoreError(f"--map {field}={column}: {file} has no column {column}; {_those_there(sample)}")
+        check_columns(file, sample, [column], f"--map {field} to")
     found = {
         field: next((one for one in names if one not in given.values() and _is_held(sample, one)), None)
         for field, names in aliases.items()
         if field not in given
     }
     return {**{field: column for field, column in found.items() if column is not None}, **given}
+
+
+def check_columns(file: str, sample: Sequence[Row], columns: Iterable[str], option: str) -> None:
+    """Refuse columns that are not there.
+
+    Raises:
+        StoreError: names the first.
+    """
+    for column in columns:
+        if not _is_held(sample, column):
+            raise StoreError(f"{option} {column}: {file} has no column {column}; {_those_there(sample)}")
 
 
 def missing_column(file: str, sample: Sequence[Row], field: str, names: Sequence[str]) -> StoreError:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from storage.errors import StoreError
 from storage.files import file_digest
 from storage.history import History
-from storage.importers.columns import Where, columns_of, find_columns, missing_column
+from storage.importers.columns import Where, check_columns, columns_of, find_columns, missing_column
 from storage.importers.faults import one_line, summary
 from storage.importers.formats import FORMATS, check_format, detect_format, find_score, reward_columns
 from storage.importers.matching import Matcher
@@ -96,6 +96,7 @@ def plan_import(layout: Layout, request: ImportRequest) -> ImportPlan:
     sample = sample_of(files[0], Where(request.where))
     name = detect_format(sample) if request.format == "auto" else request.format
     check_format(files[0].name, name, sample)
+    check_columns(files[0].name, sample, request.keys.values(), "--match")
     matcher = Matcher(request.dataset, read_dataset(layout, request.dataset), request.keys)
     fields = _fields(files[0].name, name, sample, request)
     if not request.keys and not {"prompt_id", "position"} & set(fields):

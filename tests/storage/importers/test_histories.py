@@ -17,8 +17,10 @@ from storage.importers.histories import ImportReport, ImportRequest, plan_import
 from storage.importers.writing import TABLES
 from storage.layout import Layout
 from storage.locks import hold_run
+from storage.prompts import write_dataset
 from storage.runs import check_trained_here, list_runs, read_run
 from tests.storage.importers.files import TEXTS, make_dataset, write_lines, write_parquet
+from tests.storage.small_history import make_prompt
 
 ROOT = Path(__file__).parents[3]
 GROUPS = "select step, prompt_id, rollouts, valid, successes, mean_tokens from groups where run_id = $run order by 1, 2"
@@ -126,6 +128,9 @@ def test_a_known_id_with_another_text_counts_as_changed(layout: Layout, ids: lis
 def test_tags_must_tell_prompts_apart(layout: Layout, ids: list[str], tmp_path: Path) -> None:
     file = write_lines(tmp_path / "rows.jsonl", [{"level": 1, "successes": 0, "attempts": 2}])
     assert "has no tag level; its tags: index" in refusal(layout, file, keys={"level": "level"})
+    write_dataset(layout, "same", [make_prompt(text, tags='{"index": 1}') for text in "ab"])
+    with pytest.raises(StoreError, match="have the same index: match by more tags"):
+        plan_import(layout, ImportRequest([file], "same", "r", keys={"index": "level"}))
     assert "found no column for the prompt" in refusal(layout, file)
 
 
