@@ -1,4 +1,4 @@
-"""Real prompt files and histories, brought in by commands. Their folder is FOREROLL_DATA; none is part of the project."""
+"""Real prompt files and histories, brought in by commands; their folder is FOREROLL_DATA."""
 
 import json
 import os
@@ -7,7 +7,6 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from flows.cli import main
 from storage.prompts import read_dataset
 from storage.queries import run_totals
 from storage.store import open_store
@@ -17,7 +16,6 @@ DATA = Path(os.environ.get("FOREROLL_DATA", Path(__file__).parents[3] / "shared"
 pytestmark = pytest.mark.skipif(
     not (DATA / "prompts").is_dir(), reason=f"no {DATA / 'prompts'}: set FOREROLL_DATA to the public test data"
 )
-assert main
 
 
 @pytest.fixture(scope="module")
