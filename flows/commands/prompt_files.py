@@ -1,20 +1,24 @@
 """`foreroll prompts add` and `foreroll prompts check`."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import click
 
 from models.rewards import VERIFIERS
 from storage.errors import StoreError
+from storage.files import check_writable
 from storage.importers.adding import Sources, Survey, add_dataset, check_dataset, survey
 from storage.importers.columns import Where, parse_pairs
 from storage.importers.faults import SHOWN, one_line, summary
 from storage.importers.prompts import find_prompt_columns
 from storage.importers.sources import expand, kind_of
-from storage.layout import check_name
+from storage.layout import Layout, check_name
 from storage.store import open_store
-from tasks.answers import UNTOLD, reader, readers, reads
+from tasks.answers import FORMS, UNTOLD, reads
+
+NO_VERIFIER = " (no verifier: to forecast and import to, not to train on; --reward names one)"
 
 
 def add_prompts(
@@ -34,6 +38,7 @@ def add_prompts(
         StoreError: a file or a row cannot be used; with `skip_bad`, such rows are left out.
     """
     check_name("dataset", name)
+    _check_store(store)
     chosen = Where(parse_pairs("--where", where))
     sources = _find(files, columns, tags, chosen)
     found = _look_through(sources, chosen, reward)
@@ -46,7 +51,7 @@ def add_prompts(
         raise StoreError(f"no prompts in {', '.join(path.name for path in sources)}: nothing was added")
     reward = reward or _reward_of(found)
     _tell(found, reward)
-    if add_dataset(open_store(store, create=True), name, sources, chosen, reward, reader(reward)):
+    if add_dataset(open_store(store, create=True), name, sources, chosen, reward, partial(reads, reward)):
         click.echo(f"added dataset {name}: {found.prompts:,} prompts")
     else:
         click.echo(f"dataset {name} has just these {found.prompts:,} prompts already: nothing was added")
@@ -62,11 +67,19 @@ def check_prompts(store: Path, target: str, *, columns: Sequence[str], where: Se
     return 1 if found.faults or found.conflicts else 0
 
 
+def _check_store(store: Path) -> None:
+    """Refuse a store that cannot be written to before files are read, without making one."""
+    layout = Layout(store.absolute())
+    if layout.store_file().exists():
+        open_store(store)
+    check_writable(layout.root)
+
+
 def _check_dataset(store: Path, name: str) -> int:
     rows, problems = check_dataset(open_store(store), name, reads)
     click.echo(f"dataset {name}: {rows:,} prompts, {len(problems):,} with problems")
     if problems:
-        click.echo(summary(problems, shown=rows))
+        click.echo(summary(problems, shown=len(problems)))
     return 1 if problems else 0
 
 
@@ -86,8 +99,8 @@ def _find(files: Sequence[Path], columns: Sequence[str], tags: Sequence[str], wh
 
 def _look_through(sources: Sources, where: Where, reward: str | None) -> Survey:
     if reward is None:
-        return survey(sources, where, readers(), strict=False)
-    return survey(sources, where, {reward: reader(reward)}, strict=True)
+        return survey(sources, where, FORMS, strict=False)
+    return survey(sources, where, {reward: partial(reads, reward)}, strict=True)
 
 
 def _reward_of(found: Survey) -> str:
@@ -95,10 +108,7 @@ def _reward_of(found: Survey) -> str:
 
 
 def _tell(found: Survey, reward: str, *, shown: int = SHOWN) -> None:
-    verifier = (
-        "" if reward in VERIFIERS else " (no verifier: to forecast and import to, not to train on; --reward names one)"
-    )
-    click.echo(f"reward {reward}{verifier}")
+    click.echo(f"reward {reward}{'' if reward in VERIFIERS else NO_VERIFIER}")
     click.echo(f"{found.rows:,} rows, {found.prompts:,} different prompts that can be used")
     for line in found.notes.lines():
         click.echo(f"  {line}")

@@ -40,7 +40,8 @@ class Notes:
         """Count what one row had."""
         for kind in kinds:
             self.counts[kind] = self.counts.get(kind, 0) + 1
-            self.first.setdefault(kind, f"{one_line(file.name)}:{row}")
+            if kind not in self.first:
+                self.first[kind] = f"{one_line(file.name)}:{row}"
 
     def lines(self) -> list[str]:
         """One line a kind."""

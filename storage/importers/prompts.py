@@ -16,7 +16,7 @@ from typing import Any
 from storage.importers.answers import AnswerError, answer_text
 from storage.importers.columns import MISSING, Where, find_columns, lookup, missing_column
 from storage.importers.sources import Row, read_rows, sample_of
-from storage.importers.texts import clean, split_instruction, split_turns, text_fault, text_notes
+from storage.importers.texts import clean, has_half_pair, split_instruction, split_turns, text_fault, text_notes
 from storage.prompts import Message
 
 ALIASES: Mapping[str, Sequence[str]] = {
@@ -220,5 +220,5 @@ def _tags(values: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, An
 def _is_plain(value: Any) -> bool:
     """Whether a value can be a tag: a number or text that JSON can hold."""
     if isinstance(value, str):
-        return not any("\ud800" <= character <= "\udfff" for character in value)
+        return not has_half_pair(value)
     return isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))

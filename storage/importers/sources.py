@@ -6,6 +6,7 @@ data too: it comes with its fault, and the rows after it follow.
 
 import csv
 import json
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ SAMPLED = 200
 """Rows in which columns are looked for."""
 
 _DELIMITERS = ",\t;|"
+_ESCAPED_BYTE = re.compile("[\udc80-\udcff]")
 _BATCH = 4096
 _HEAD = 1 << 16
 
@@ -215,6 +217,6 @@ def _header(path: Path, names: list[str]) -> list[str]:
 def _csv_row(number: int, header: list[str], cells: list[str]) -> Row:
     if len(cells) != len(header):
         return Row(number, fault=f"{len(cells)} cells where the header names {len(header)} columns")
-    if any("\udc80" <= character <= "\udcff" for cell in cells for character in cell):
+    if any(_ESCAPED_BYTE.search(cell) for cell in cells):
         return Row(number, fault="not UTF-8")
     return Row(number, dict(zip(header, cells, strict=True)))

@@ -47,6 +47,7 @@ _CONVERSATION = re.compile(
 )
 _TOKEN = re.compile(r"<\|[a-zA-Z0-9_]+\|>")
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+_HALF_PAIR = re.compile("[\ud800-\udfff]")
 _INVISIBLE = re.compile("[\u00a0\u00ad\u200b-\u200f\u2028\u2029\u202a-\u202e\u2060-\u2064\ufeff]")
 _EMPTY = re.compile(f"(?:\\s|{_INVISIBLE.pattern})*")
 
@@ -118,10 +119,15 @@ def text_fault(text: str) -> str:
     control = _CONTROL.search(text)
     if control:
         return f"control character U+{ord(control[0]):04X} at {control.start()}: the text was damaged on its way"
-    if any("\ud800" <= character <= "\udfff" for character in text):
+    if has_half_pair(text):
         return "half a surrogate pair, which is no Unicode text"
     token = _TOKEN.search(text)
     return f"chat template token {token[0]} in a text that is no known template" if token else ""
+
+
+def has_half_pair(text: str) -> bool:
+    """Whether a text holds half a surrogate pair, which UTF-8 cannot write."""
+    return _HALF_PAIR.search(text) is not None
 
 
 def text_notes(text: str) -> list[str]:
