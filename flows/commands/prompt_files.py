@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from models.problems import BUILTIN
 from models.rewards import VERIFIERS
 from storage.errors import StoreError
 from storage.files import check_writable
@@ -37,7 +38,8 @@ def add_prompts(
     Raises:
         StoreError: a file or a row cannot be used; with `skip_bad`, such rows are left out.
     """
-    check_name("dataset", name)
+    if check_name("dataset", name) in BUILTIN:
+        raise StoreError(f"dataset {name} is built in: choose another name")
     _check_store(store)
     chosen = Where(parse_pairs("--where", where))
     sources = _find(files, columns, tags, chosen)

@@ -5,6 +5,7 @@ nested column, also where that column is JSON in a text.
 """
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -70,13 +71,14 @@ class Where:
 
 
 def _same(found: Any, wanted: str) -> bool:
-    """Numbers are compared as numbers: a file's 1.0 is the 1 of a command line."""
+    """Numbers are compared as numbers: a file's 1.0 is the 1 of a command line, its single-precision 0.6 is 0.6."""
     if str(found) == wanted:
         return True
     try:
-        return float(found) == float(wanted)
+        number, other = float(found), float(wanted)
     except (TypeError, ValueError, OverflowError):
         return False
+    return number == other or (not other.is_integer() and math.isclose(number, other, rel_tol=1e-6))
 
 
 def columns_of(rows: Iterable[Row]) -> list[str]:

@@ -110,7 +110,8 @@ def _read_row(
         raise ValueFault(row.fault)
     for name in SINGLE:
         if name in columns.fields:
-            reading.single.setdefault(name, set()).add(str(lookup(row.values, columns.fields[name])))
+            value = lookup(row.values, columns.fields[name])
+            reading.single.setdefault(name, set()).add(f"{value:g}" if isinstance(value, float) else str(value))
     found, changed = matcher.find(row.values, columns.fields)
     step = whole(lookup(row.values, columns.fields["step"]), "the step") if "step" in columns.fields else 1
     rollouts = list(_rollouts(row.values, columns))

@@ -221,5 +221,7 @@ def test_there_must_be_a_store_to_import_into(tmp_path: Path, table: Path) -> No
     result = foreroll("history", "import", table, "--dataset", "d", "--run", "r", "--store", tmp_path / "none")
     assert (result.exit_code, "no store at" in result.output) == (2, True)
     assert not (tmp_path / "none").exists()
+    builtin = foreroll("prompts", "add", table, "--name", "countdown-pool", "--store", tmp_path / "none")
+    assert builtin.exit_code == 2 and "dataset countdown-pool is built in: choose another name" in builtin.output
     missing = foreroll("prompts", "add", tmp_path / "nothing.csv", "--name", "d", "--store", tmp_path / "none")
     assert missing.exit_code == 2 and "nothing.csv does not exist: mend the path" in missing.output

@@ -104,7 +104,7 @@ def test_success_rates_of_a_model_are_what_the_file_says(store: Path) -> None:
     model = "Qwen/Qwen2.5-Math-1.5B"
     result = foreroll(
         "history", "import", DATA / "math_success_rates.parquet", "--dataset", "math", "--run", "qwen",
-        "--where", "split=test", "--where", f"model={model}", "--where", "temperature=1", "--store", store,
+        "--where", "split=test", "--where", f"model={model}", "--where", "temperature=0.6", "--store", store,
     )  # fmt: skip
     assert result.exit_code == 0 and "prompt's tag index <- index" in result.output
     prompts = (
@@ -114,7 +114,7 @@ def test_success_rates_of_a_model_are_what_the_file_says(store: Path) -> None:
     )
     prompts = prompts.unique("prompt", keep="first").filter(pl.col("answer").str.strip_chars() != "")
     rates = pl.read_parquet(DATA / "math_success_rates.parquet").filter(
-        pl.col("model") == model, (pl.col("temperature") - 1).abs() < 1e-6
+        pl.col("model") == model, (pl.col("temperature") - 0.6).abs() < 1e-6
     )
     truth = rates.join(prompts, on=["split", "index"])
     totals = run_totals(open_store(store), "qwen")

@@ -120,6 +120,10 @@ def test_rows_are_chosen_by_values_as_text_or_as_numbers() -> None:
     rows = [Row(1, {"t": 1.0, "m": "a"}), Row(2, {"t": 0.5, "m": "a"}), Row(3, {"t": "1.00", "m": "a"}), Row(4, {})]
     assert [row.number for row in rows if Where({"t": "1", "m": "a"})(row)] == [1, 3]
     assert [row.number for row in rows if Where({"m": "a'; drop table x"})(row)] == []
+    single = Row(5, {"t": 0.6000000238418579, "i": 1000001, "x": float("inf")})
+    assert [Where(wanted)(single) for wanted in ({"t": "0.6"}, {"t": "0.61"}, {"i": "1000000"}, {"x": "nan"})] == [
+        True, False, False, False,
+    ]  # fmt: skip
     assert Where({"m": "b"})(Row(5, fault="torn")), "a row that cannot be read is never dropped unsaid"
 
 
