@@ -7,7 +7,8 @@ import click
 
 from storage.importers.columns import parse_pairs
 from storage.importers.faults import one_line, summary
-from storage.importers.histories import ImportPlan, ImportReport, ImportRequest, plan_import, run_import
+from storage.importers.histories import ImportReport, run_import
+from storage.importers.planning import ImportPlan, ImportRequest, plan_import
 from storage.store import open_store
 
 SHOWN = 3

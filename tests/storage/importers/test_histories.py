@@ -13,7 +13,8 @@ import pytest
 from storage.catalog import damaged_files, query
 from storage.errors import RunLockedError, StoreError
 from storage.files import file_digest
-from storage.importers.histories import ImportReport, ImportRequest, plan_import, run_import
+from storage.importers.histories import ImportReport, run_import
+from storage.importers.planning import ImportRequest, plan_import
 from storage.importers.writing import TABLES
 from storage.layout import Layout
 from storage.locks import hold_run
@@ -375,13 +376,14 @@ def test_an_import_that_fails_leaves_nothing(
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from storage.importers import histories, writing
+from storage.importers import writing
+from storage.importers.histories import run_import
+from storage.importers.planning import ImportRequest, plan_import
 from storage.layout import Layout
-import storage.files
 
 point, root, file = sys.argv[1:]
 renames = 0
-real_rename, real_step, real_write = os.rename, writing._write_step, histories.write_run
+real_rename, real_step = os.rename, writing._write_step
 
 def rename(*names):
     global renames
@@ -397,8 +399,8 @@ def step(*args):
 
 os.rename = rename
 writing._write_step = step
-request = histories.ImportRequest(files=[Path(file)], dataset="toy", run="past")
-histories.run_import(Layout(Path(root)), histories.plan_import(Layout(Path(root)), request))
+request = ImportRequest(files=[Path(file)], dataset="toy", run="past")
+run_import(Layout(Path(root)), plan_import(Layout(Path(root)), request))
 """
 
 
