@@ -69,7 +69,7 @@ def logged_steps(layout: Layout, run: str, row_of: Mapping[str, int]) -> Iterato
         StoreError: the run considered a prompt that is not in the pool.
     """
     visits, previous = Visits.none(len(row_of)), np.empty(0, np.int64)
-    for first, last in _blocks(candidate_counts(layout, run)):
+    for first, last in blocks(candidate_counts(layout, run)):
         acquired = _by_step(read_acquired(layout, run, first, last))
         for step, table in _by_step(read_candidates(layout, run, first, last)).items():
             while visits.through < step - 1:  # a step whose record is damaged acquired nothing that we know of
@@ -165,8 +165,12 @@ def target_inclusion(
     return inclusion
 
 
-def _blocks(counts: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """First and last step of each block."""
+def blocks(counts: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """First and last step of each block of at most `BLOCK` candidates, or of one step.
+
+    Args:
+        counts: steps in order, each with its candidates.
+    """
     first, held = 0, 0
     for at, (step, candidates) in enumerate(counts):
         if held and held + candidates > BLOCK:
@@ -182,7 +186,7 @@ def _blocks(counts: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
 def _by_step(table: pa.Table) -> dict[int, pa.Table]:
     """Parts of a table that is in order of step."""
     steps, starts = np.unique(table["step"].to_numpy(), return_index=True)
-    ends = [*starts[1:], len(table)]
+    ends = np.append(starts, len(table))[1:]
     return {int(step): table.slice(start, end - start) for step, start, end in zip(steps, starts, ends, strict=True)}
 
 

@@ -16,9 +16,10 @@ DR is unbiased, whatever m; SNIPS up to a ratio's bias, of the order 1 / groups.
 
 Batches have a fixed size and are drawn without replacement, so candidates of
 one step are not independent, while steps are, given the state that each began
-with. Intervals are therefore made of the sums of steps: variances between
-steps, with the quantiles of Student's t. Each is held up by a floor, for
-outcomes that happen to be all alike.
+with. Intervals are therefore made of the sums of steps. As the value sought is
+that of the logged states, its own drift from step to step is no error: variances
+are those of successive differences (von Neumann et al. 1941). Each is held up by
+a floor, for outcomes that happen to be all alike.
 """
 
 from collections.abc import Sequence
@@ -131,7 +132,7 @@ def snips(sums: dict[str, Floats]) -> Estimate:
     groups = effective_groups(sums)
     share = (value * groups + 2.0) / (groups + 4.0)
     floor = share * (1.0 - share) / (groups + 4.0)
-    variance = _of_total(sums["gained"] - value * sums["weight"]) / weight**2
+    variance = variance_of_total(sums["gained"] - value * sums["weight"]) / weight**2
     return _interval(value, max(variance, floor), len(sums["weight"]))
 
 
@@ -142,19 +143,20 @@ def doubly_robust(sums: dict[str, Floats]) -> Estimate:
     is in the corrections alone. The floor is the variance that the expected outcomes
     themselves foresee (anticipated variance, Isaki and Fuller 1982).
     """
-    size, corrected = sums["size"], sums["corrected"]
-    correction = float(corrected.sum() / size.sum())
-    value = float(sums["modelled"].sum() / size.sum()) + correction
-    variance = max(_of_total(corrected - correction * size), float(sums["noise"].sum()))
-    return _interval(value, variance / float(size.sum()) ** 2, len(size))
+    size = float(sums["size"].sum())
+    value = float(sums["modelled"].sum() + sums["corrected"].sum()) / size
+    variance = max(variance_of_total(sums["corrected"]), float(sums["noise"].sum()))
+    return _interval(value, variance / size**2, len(sums["size"]))
 
 
-def _of_total(residuals: Floats) -> float:
-    """Variance of the total of a step's sums, from [steps] residuals about their mean."""
-    steps = len(residuals)
-    return float(residuals @ residuals) * steps / (steps - 1)
+def variance_of_total(sums: Floats) -> float:
+    """Variance of the total of n independent sums whose means drift slowly: n / (2 (n - 1)) sum (x_t+1 - x_t)^2."""
+    steps, differences = len(sums), np.diff(sums)
+    return float(differences @ differences) * steps / (2.0 * (steps - 1.0))
 
 
 def _interval(value: float, variance: float, steps: int) -> Estimate:
-    half = float(stdtrit(steps - 1, (1.0 + CONFIDENCE) / 2.0)) * variance**0.5
+    """With Student's t; successive differences have 2 (n - 1)^2 / (3 n - 4) degrees of freedom."""
+    freedom = 2.0 * (steps - 1.0) ** 2 / (3.0 * steps - 4.0)
+    half = float(stdtrit(freedom, (1.0 + CONFIDENCE) / 2.0)) * variance**0.5
     return Estimate(value, max(value - half, 0.0), min(value + half, 1.0))
