@@ -72,7 +72,7 @@ def _unsupported(sums: dict[str, Floats], groups: float) -> str:
         return f"{steps} logged steps are too few for an interval: it wants {LEAST_STEPS}"
     if groups < LEAST_GROUPS:
         return (
-            f"too little was explored: the logs are worth {groups:.0f} groups of this selector, and an estimate wants "
+            f"too little was explored: the logs are worth {groups:.1f} groups of this selector, and an estimate wants "
             f"{LEAST_GROUPS:.0f}: log more steps, or explore more"
         )
     return ""

@@ -65,11 +65,11 @@ def test_too_few_steps_are_refused() -> None:
 
 
 def test_too_little_exploration_is_refused_whatever_came_out() -> None:
-    """20 steps of 20 prompts at a propensity of 1 in 10 are worth 40 groups; at 0.13 they are worth 52."""
+    """20 steps of 20 prompts at a propensity of 1 in 10 are worth 40.0 groups; at 0.13 they are worth 52."""
     for share in (0.0, 0.5, 1.0):
         for seed in range(5):
             value = counterfactual_value(make_log(propensity=0.1, share=share, seed=seed))
-            assert "too little was explored: the logs are worth 40 groups" in value.refusal
+            assert "too little was explored: the logs are worth 40.0 groups" in value.refusal
     assert not is_refused(counterfactual_value(make_log(propensity=0.13, share=0.99)))
 
 
