@@ -14,10 +14,13 @@ from models.records import Floats
 
 LEAST_STEPS = 10
 """With fewer, the variance between steps is a guess."""
-LEAST_GROUPS = 50.0
-"""Effective groups below which no estimate is given."""
 WIDEST = 0.2
 """An interval wider than this says nothing: selectors seldom differ by as much."""
+LEAST_GROUPS = 100.0
+"""Effective groups below which no estimate is given: with them the interval of an even share is as wide as that.
+
+To refuse by the width alone would favour estimates near 1, which have narrow intervals, whether or not they are right.
+"""
 _MISFIT = (4.0, 0.02)
 """Standard deviations, and share of it, that the sum of weights may be away from its expectation."""
 
