@@ -103,7 +103,7 @@ def main() -> None:
         [*against_bars(settings[0]), "", *table(settings), "", *table(pairs), "", REFUSALS, *reasons(told)]
     )
     print(text)
-    finish("counterfactual", {"settings": settings, "pairs": pairs}, write_page=not quick, text="\n".join(text))
+    finish("counterfactual", {"settings": settings, "pairs": pairs}, write_page=not quick, text=text)
 
 
 def quick_jobs() -> Iterator[Job]:
