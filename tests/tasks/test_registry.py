@@ -53,7 +53,7 @@ def test_a_version_names_what_it_was_trained_on_with_digests(layout: Layout) -> 
             "trained with predictor mopps, and predictor gps is wanted here: name the same",
         ),
         (DepoSettings(encoder="/a"), DepoSettings(encoder="/b"), "with encoder /a, and encoder /b is wanted here: use"),
-        (DepoSettings(), DepoSettings(encoder="/b"), "with encoder wordllama-0.4.0-256, and encoder /b is wanted here"),
+        (DepoSettings(), DepoSettings(encoder="/b"), "-256, and encoder /b is wanted here: use"),
     ],
 )
 def test_a_version_of_another_predictor_or_encoder_is_refused(
