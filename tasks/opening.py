@@ -34,10 +34,11 @@ from storage.locks import RunLock, hold_run
 from storage.runs import Run, RunState, read_run, write_run
 from storage.store import open_store
 from tasks.commit import save_checkpoint
-from tasks.past import read_past, reads_same_past
+from tasks.past import read_past
 from tasks.plan import RunPlan
 from tasks.prompts import ensure_datasets, make_pool, tokenise, warn_of_overlap
 from tasks.runs import check_plan, continue_run, create_run
+from tasks.start import begin_with, join_past, read_start
 from tasks.versions import library_versions
 from tasks.workbench import Workbench, on_the_bench
 
@@ -169,8 +170,9 @@ def _build(layout: Layout, plan: RunPlan, record: Run, lock: RunLock) -> Workben
     train = tokenise(layout, settings, settings.prompts.train, policy)
     heldout = tokenise(layout, settings, settings.prompts.heldout, policy)
     warn_of_overlap(train, heldout)
+    start = read_start(layout, plan.run, record.pins)
     past = read_past(layout, plan.run, record.pins, [prompt.prompt_id for prompt in train.prompts])
-    pool = make_pool(layout, settings, train, policy, past)
+    pool = make_pool(layout, settings, train, policy, join_past(past, start, plan.run, record.pins))
     bench = Workbench(
         run=plan.run,
         settings=settings,
@@ -185,8 +187,9 @@ def _build(layout: Layout, plan: RunPlan, record: Run, lock: RunLock) -> Workben
         engine=_build_engine(settings, record, policy, max(train.longest, heldout.longest)),
         predictor=build_predictor(settings.predictor, pool, seed=derive_seed(settings.seed, "predictor")),
     )
-    if checkpoint:
-        _restore(bench, checkpoint, record)
+    restored = checkpoint is not None and _restore(bench, checkpoint, record)
+    if start is not None and not restored:
+        begin_with(start, "{name}@{version}".format(**record.pins["predictor"]), settings.predictor, bench.predictor)
     return bench
 
 
@@ -216,17 +219,23 @@ def _newest_checkpoint(layout: Layout, record: Run) -> Path | None:
     return layout.checkpoint(parent, step)
 
 
-def _restore(bench: Workbench, checkpoint: Path, record: Run) -> None:
-    """Bring the live objects to a checkpoint; one of another run counts as step 0 of this one."""
+def _restore(bench: Workbench, checkpoint: Path, record: Run) -> bool:
+    """Bring the live objects to a checkpoint; one of another run counts as step 0 of this one.
+
+    Returns:
+        Whether that goes for the predictor too: a fork that forecasts from another past than its parent begins anew.
+    """
     about = read_checkpoint(checkpoint)
     bench.trainer.load_state_dict(load_arrays(checkpoint / "optimizer"))
     state = load_arrays(checkpoint / "predictor")
-    if about.run == record.run or (reads_same_past(bench.layout, record) and _can_take_over(bench, about, state)):
-        bench.predictor.load_state_dict(state)
     if about.run == record.run:
         bench.step = about.step
         bench.policy_version = about.policy_version
         bench.skipped_in_a_row = about.skipped_in_a_row
+    elif not (record.pins.get("keeps_predictor", True) and _can_take_over(bench, about, state)):
+        return False
+    bench.predictor.load_state_dict(state)
+    return True
 
 
 def _can_take_over(bench: Workbench, about: Checkpoint, state: State) -> bool:
