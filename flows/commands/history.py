@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from flows.commands.watching import show_rows
 from storage.importers.columns import parse_pairs
 from storage.importers.faults import one_line, summary
 from storage.importers.histories import ImportReport, run_import
@@ -51,7 +52,7 @@ def import_files(
     )
     plan = plan_import(layout, request)
     _tell_plan(plan)
-    _tell_result(plan, run_import(layout, plan))
+    _tell_result(plan, run_import(layout, plan, show_rows))
 
 
 def _tell_plan(plan: ImportPlan) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from flows.commands.watching import show_rows
 from models.problems import BUILTIN
 from models.rewards import VERIFIERS
 from storage.errors import StoreError
@@ -53,7 +54,7 @@ def add_prompts(
         raise StoreError(f"no prompts in {', '.join(path.name for path in sources)}: nothing was added")
     reward = reward or _reward_of(found)
     _tell(found, reward)
-    if add_dataset(open_store(store, create=True), name, sources, chosen, reward, partial(reads, reward)):
+    if add_dataset(open_store(store, create=True), name, sources, chosen, reward, partial(reads, reward), show_rows):
         click.echo(f"added dataset {name}: {found.prompts:,} prompts")
     else:
         click.echo(f"dataset {name} has just these {found.prompts:,} prompts already: nothing was added")
@@ -101,8 +102,8 @@ def _find(files: Sequence[Path], columns: Sequence[str], tags: Sequence[str], wh
 
 def _look_through(sources: Sources, where: Where, reward: str | None) -> Survey:
     if reward is None:
-        return survey(sources, where, FORMS, strict=False)
-    return survey(sources, where, {reward: partial(reads, reward)}, strict=True)
+        return survey(sources, where, FORMS, strict=False, watch=show_rows)
+    return survey(sources, where, {reward: partial(reads, reward)}, strict=True, watch=show_rows)
 
 
 def _reward_of(found: Survey) -> str:

@@ -11,7 +11,8 @@ from typing import Any
 
 from storage.importers.columns import Where
 from storage.importers.faults import Fault, Notes
-from storage.importers.prompts import Prompt, PromptColumns, parse_prompts
+from storage.importers.prompts import Parsed, Prompt, PromptColumns, parse_prompts
+from storage.importers.sources import Watch, unwatched
 from storage.importers.texts import text_fault
 from storage.layout import Layout
 from storage.prompts import prompt_id, read_dataset, stream_dataset
@@ -41,7 +42,9 @@ class Survey:
     """Those asked about that can be told from every answer."""
 
 
-def survey(sources: Sources, where: Where, rewards: Mapping[str, Reads], *, strict: bool) -> Survey:
+def survey(
+    sources: Sources, where: Where, rewards: Mapping[str, Reads], *, strict: bool, watch: Watch[Parsed] = unwatched
+) -> Survey:
     """Look through files.
 
     Args:
@@ -50,7 +53,7 @@ def survey(sources: Sources, where: Where, rewards: Mapping[str, Reads], *, stri
     found = Survey(rewards=list(rewards))
     first: dict[str, tuple[bytes, str]] = {}
     for path, columns in sources.items():
-        for parsed in parse_prompts(path, columns, where):
+        for parsed in watch(parse_prompts(path, columns, where)):
             found.rows += 1
             prompt, fault = parsed.prompt, parsed.fault
             if prompt and strict and not all(reads(prompt.answer) for reads in rewards.values()):
@@ -78,19 +81,27 @@ def _count(found: Survey, first: dict[str, tuple[bytes, str]], prompt: Prompt, p
         found.conflicts.append(Fault(path.name, row, reason))
 
 
-def add_dataset(layout: Layout, name: str, sources: Sources, where: Where, reward: str, reads: Reads) -> bool:
+def add_dataset(
+    layout: Layout,
+    name: str,
+    sources: Sources,
+    where: Where,
+    reward: str,
+    reads: Reads,
+    watch: Watch[Parsed] = unwatched,
+) -> bool:
     """Store the prompts that can be used, each problem once; False where the store has just these already.
 
     Raises:
         StoreError: another dataset has the name, or a file cannot be read.
     """
-    return stream_dataset(layout, name, _batches(_distinct(sources, where, reads), reward))
+    return stream_dataset(layout, name, _batches(_distinct(sources, where, reads, watch), reward))
 
 
-def _distinct(sources: Sources, where: Where, reads: Reads) -> Iterator[tuple[str, Prompt]]:
+def _distinct(sources: Sources, where: Where, reads: Reads, watch: Watch[Parsed]) -> Iterator[tuple[str, Prompt]]:
     seen: set[str] = set()
     for path, columns in sources.items():
-        for parsed in parse_prompts(path, columns, where):
+        for parsed in watch(parse_prompts(path, columns, where)):
             if parsed.prompt is None or not reads(parsed.prompt.answer):
                 continue
             identity = prompt_id(parsed.prompt.messages)

@@ -14,6 +14,7 @@ from storage.importers.columns import Where
 from storage.importers.faults import one_line, summary
 from storage.importers.outcomes import Reading, read_outcomes
 from storage.importers.planning import ImportPlan
+from storage.importers.sources import Row, Watch, unwatched
 from storage.importers.writing import write_steps
 from storage.layout import Layout
 from storage.locks import RunLock, hold_run
@@ -32,7 +33,7 @@ class ImportReport:
     """The run that holds these outcomes already; then nothing was added."""
 
 
-def run_import(layout: Layout, plan: ImportPlan) -> ImportReport:
+def run_import(layout: Layout, plan: ImportPlan, watch: Watch[Row] = unwatched) -> ImportReport:
     """Read and write; a run is complete or, to every query, not there.
 
     Raises:
@@ -43,7 +44,7 @@ def run_import(layout: Layout, plan: ImportPlan) -> ImportReport:
         known_as = _already(layout, plan.request.run, identity)
         if known_as:
             return ImportReport(Reading(), {}, known_as)
-        reading = _read(plan)
+        reading = _read(plan, watch)
         outcomes = reading.table()
         run = _run_of(layout, plan, reading, identity, lock.epoch)
         totals: Mapping[str, int] = {}
@@ -88,7 +89,7 @@ def _already(layout: Layout, run: str, identity: str) -> str:
     return next((one.run for one in same if one.state == "finished"), "")
 
 
-def _read(plan: ImportPlan) -> Reading:
+def _read(plan: ImportPlan, watch: Watch[Row]) -> Reading:
     """All outcomes.
 
     Raises:
@@ -97,7 +98,7 @@ def _read(plan: ImportPlan) -> Reading:
     reading = Reading()
     where = Where(plan.request.where)
     for path in plan.files:
-        read_outcomes(path, plan.columns, where, plan.matcher, reading)
+        read_outcomes(path, plan.columns, where, plan.matcher, reading, watch)
     for name, found in reading.single.items():
         if len(found) > 1:
             column = plan.columns.fields[name]

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from storage.importers.columns import MISSING, Where, lookup
 from storage.importers.faults import Fault, one_line
 from storage.importers.matching import Matcher
-from storage.importers.sources import Row, read_rows
+from storage.importers.sources import Row, Watch, read_rows
 from storage.importers.values import ValueFault, maybe_whole, score, whole
 
 OUTCOMES = pa.schema(
@@ -79,10 +79,12 @@ class Reading:
         return any(pc.min(table["step"]).as_py() == 0 for table in self.tables)
 
 
-def read_outcomes(path: Path, columns: HistoryColumns, where: Where, matcher: Matcher, reading: Reading) -> None:
+def read_outcomes(
+    path: Path, columns: HistoryColumns, where: Where, matcher: Matcher, reading: Reading, watch: Watch[Row]
+) -> None:
     """Add the chosen rows of a file to what was read."""
     rollouts: list[tuple[Any, ...]] = []
-    for row in read_rows(path):
+    for row in watch(read_rows(path)):
         if not where(row):
             continue
         reading.rows += 1

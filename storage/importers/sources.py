@@ -8,16 +8,17 @@ import csv
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Literal, Protocol
+from typing import IO, Any, Literal, Protocol, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from storage.errors import StoreError
 
+T = TypeVar("T")
 Kind = Literal["JSON lines", "JSON array", "CSV", "Parquet"]
 SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
 """Names that a file of rows has when a folder is given."""
@@ -87,6 +88,15 @@ def read_rows(path: Path) -> Iterator[Row]:
     """
     readers = {"Parquet": _parquet, "JSON array": _array, "JSON lines": _lines, "CSV": _csv}
     return readers[kind_of(path)](path)
+
+
+Watch = Callable[[Iterable[T]], Iterable[T]]
+"""Passes rows on, and may show how many went by."""
+
+
+def unwatched(rows: Iterable[T]) -> Iterable[T]:
+    """Pass rows on, and show nothing."""
+    return rows
 
 
 class RowFilter(Protocol):
