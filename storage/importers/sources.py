@@ -202,7 +202,7 @@ def _csv(path: Path) -> Iterator[Row]:
         header_line = file.readline()
         file.seek(0)
         reader = csv.reader(file, delimiter=max(_DELIMITERS, key=header_line.count), strict=True)
-        header = _header(path, next(reader, []))
+        header = _header(path, reader)
         while True:
             number = reader.line_num + 1
             try:
@@ -216,7 +216,11 @@ def _csv(path: Path) -> Iterator[Row]:
                 yield _csv_row(number, header, cells)
 
 
-def _header(path: Path, names: list[str]) -> list[str]:
+def _header(path: Path, reader: Iterator[list[str]]) -> list[str]:
+    try:
+        names = next(reader, [])
+    except csv.Error as error:
+        raise StoreError(f"{path}: the first line is no CSV ({error})") from error
     if not all(name.strip() for name in names):
         raise StoreError(f"{path}: the first line names no columns, which a CSV file needs: {', '.join(names)!r}")
     if len(set(names)) != len(names):

@@ -18,6 +18,7 @@ from storage.importers.planning import ImportRequest, plan_import
 from storage.importers.writing import TABLES
 from storage.layout import Layout
 from storage.locks import hold_run
+from storage.past import read_groups, snapshot
 from storage.prompts import write_dataset
 from storage.runs import check_trained_here, list_runs, read_run
 from tests.storage.importers.files import TEXTS, make_dataset, write_lines, write_parquet
@@ -83,6 +84,15 @@ def test_a_table_becomes_groups_and_rollouts_of_a_finished_run(layout: Layout, i
     assert damaged_files(layout) == []
     with pytest.raises(StoreError, match=r"run past was imported from table\.jsonl and cannot be trained on"):
         check_trained_here(run)
+
+
+def test_forecasters_read_an_imported_run_as_any_other(layout: Layout, ids: list[str], table: Path) -> None:
+    do_import(layout, table)
+    assert snapshot(layout, ["past"]) == {"past": 3}
+    found = read_groups(layout, {"past": 3}).select(["run_id", "step", "prompt_id", "successes", "valid"])
+    assert [tuple(row.values()) for row in found.to_pylist()] == [
+        ("past", 1, ids[2], 4, 4), ("past", 1, ids[0], 1, 4), ("past", 3, ids[0], 3, 4),
+    ]  # fmt: skip
 
 
 def test_prompts_are_found_by_text_id_position_or_tags(layout: Layout, ids: list[str], tmp_path: Path) -> None:

@@ -78,6 +78,7 @@ def test_csv_rows_of_other_lengths_and_bytes_are_faults_of_their_own(tmp_path: P
         (b" \n", "is empty"),
         (b"PAR1 torn", "is not readable as Parquet after row 0"),
         (b'[{"a": 1}, ', "begins like a JSON array and is none"),
+        (b'"a,b\n1,2\n', "the first line is no CSV (unexpected end of data)"),
         (b"a,a\n1,2\n", "two columns have the same name: a, a"),
         (b"a,,b\n1,2,3\n", "the first line names no columns"),
     ],
