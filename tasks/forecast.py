@@ -1,10 +1,13 @@
 """Forecasts of a dataset by a published predictor: no run, no policy, no rollout."""
 
+from typing import Annotated
+
 import numpy as np
 import pyarrow as pa
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from models.difficulty import build_predictor
+from models.difficulty.base import Predictor
 from models.difficulty.inputs import reads_embeddings, reads_past, reads_texts
 from models.errors import ModelError
 from models.records import Pool
@@ -17,7 +20,8 @@ from storage.registry import Version, read_version, resolve
 from tasks.datasets import dataset_categories, dataset_embeddings
 from tasks.past import past_runs
 from tasks.registry import check_version
-from tasks.start import begin_with
+
+_SETTINGS: TypeAdapter[PredictorSettings] = TypeAdapter(Annotated[PredictorSettings, Field(discriminator="name")])
 
 
 def forecast_dataset(layout: Layout, dataset: str, reference: str) -> pa.Table:
@@ -37,7 +41,8 @@ def forecast_dataset(layout: Layout, dataset: str, reference: str) -> pa.Table:
     check_version(version, f"{name}@{number}", settings)
     pool = _pool(layout, dataset, prompts, settings, version)
     predictor = build_predictor(settings, pool, seed=derive_seed(0, "predictor"))
-    begin_with(version, f"{name}@{number}", settings, predictor)
+    if not reads_past(settings):
+        _load(predictor, version, f"{name}@{number}")
     forecast = predictor.forecast(np.arange(len(pool)), seed=derive_seed(0, "forecast"))
     return pa.table(
         {
@@ -56,13 +61,20 @@ def stored_settings(version: Version, reference: str) -> PredictorSettings:
         StoreError: this Foreroll does not know them.
     """
     try:
-        found: PredictorSettings = TypeAdapter(PredictorSettings).validate_python(version.config["predictor"])
+        found: PredictorSettings = _SETTINGS.validate_python(version.config["predictor"])
     except (KeyError, ValidationError):
         raise StoreError(
             f"predictor {reference} has settings that this Foreroll does not know: use the one that published it, or "
             "train it anew with `foreroll replay`"
         ) from None
     return found
+
+
+def _load(predictor: Predictor, version: Version, reference: str) -> None:
+    try:
+        predictor.load_state_dict(version.state)
+    except (KeyError, ValueError, RuntimeError) as error:  # what numpy and torch raise for arrays of other shapes
+        raise StoreError(f"predictor {reference} holds a state that its own settings do not fit: {error!r}") from error
 
 
 def _pool(layout: Layout, dataset: str, prompts: pa.Table, settings: PredictorSettings, version: Version) -> Pool:
