@@ -56,6 +56,11 @@ def store(tmp_path: Path) -> Path:
         (["--run", "../escape"], "foreroll: run name '../escape' is not allowed"),
         (["--from", "nobody"], "foreroll: cannot fork nobody: run nobody has no checkpoint"),
         (["--preset", "nope"], "foreroll: no preset 'nope'"),
+        (["--set", "predictor.from=base@best"], "foreroll: no predictor 'base' is published in"),
+        (
+            ["--set", "predictor=foreroll", "--set", "predictor.past=a*"],
+            "foreroll: predictor.past: no run is called 'a*'",
+        ),
         (["missing.toml"], "foreroll: config missing.toml: [Errno 2] No such file"),
     ],
 )

@@ -98,6 +98,7 @@ def test_a_run_begins_with_the_best_version_and_keeps_to_its_number(layout: Layo
     check_plan(stored.plan())
 
 
+@pytest.mark.slow
 def test_a_resumed_run_goes_on_to_the_same_bytes_though_another_version_is_best_by_now(layout: Layout) -> None:
     publish_mopps(layout, 4)
     publish_mopps(layout, 7)

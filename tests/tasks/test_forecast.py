@@ -10,8 +10,9 @@ from typing import get_args
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from flows.cli import main
 from models.difficulty import PREDICTORS, build_predictor
@@ -135,30 +136,40 @@ def test_what_cannot_be_forecast_is_refused(layout: Layout) -> None:
         forecast_dataset(layout, "known", "other")
 
 
-def forecast_in_a_process(layout: Layout, *words: str) -> "subprocess.CompletedProcess[str]":
-    code = (
-        "import sys; from flows.cli import main\n"
-        f"try: main({['forecast', '--store', str(layout.root), *words]!r})\n"
-        f"finally: print([name for name in {HEAVY} if name in sys.modules], file=sys.stderr)"
-    )
-    return subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+def invoke(layout: Layout, *words: str) -> Result:
+    return CliRunner().invoke(main, ["forecast", "--store", str(layout.root), *words])
 
 
-def test_the_command_writes_what_the_function_says_and_loads_no_torch(layout: Layout, tmp_path: Path) -> None:
-    publish_from(layout, ForerollSettings(), groups(layout))
+def test_the_command_writes_what_the_function_says(layout: Layout, tmp_path: Path) -> None:
+    publish_from(layout, MoppsSettings(), groups(layout), learned(layout, MoppsSettings()))
     expected = forecast_dataset(layout, "mixed", "base")
     words = ["--prompts", "mixed", "--predictor", "base@1"]
-    done = forecast_in_a_process(layout, *words, "--format", "json")
-    assert (done.returncode, done.stderr.splitlines()[-1]) == (0, "[]")
-    assert [json.loads(line) for line in done.stdout.splitlines()] == expected.to_pylist()
-    done = forecast_in_a_process(layout, *words, "-o", str(tmp_path / "out.csv"))
-    assert (done.returncode, done.stdout) == (0, "")
+    printed = invoke(layout, *words, "--format", "json").output
+    assert [json.loads(line) for line in printed.splitlines()] == expected.to_pylist()
+    assert "p_success" in invoke(layout, *words).output and "{" not in invoke(layout, *words).output
+    for file, options in (("out.parquet", ()), ("out", ("--format", "parquet"))):
+        assert invoke(layout, *words, "-o", str(tmp_path / file), *options).output == ""
+        assert pq.ParquetFile(tmp_path / file).read().equals(expected)
+    invoke(layout, *words, "-o", str(tmp_path / "out.csv"))
     lines = (tmp_path / "out.csv").read_text().splitlines()
     assert lines[0] == "prompt_id,p_success,p_sd,expected_tokens" and len(lines) == 4
 
 
-def test_the_command_refuses_in_one_line(layout: Layout, tmp_path: Path) -> None:
+def test_a_predictor_that_needs_no_torch_forecasts_without_it(layout: Layout, tmp_path: Path) -> None:
     publish_from(layout, ForerollSettings(), groups(layout))
+    words = ["forecast", "--store", str(layout.root), "--prompts", "mixed", "--predictor", "base"]
+    code = (
+        "import sys; from flows.cli import main\n"
+        f"try: main({[*words, '-o', str(tmp_path / 'out.json')]!r})\n"
+        f"finally: print([name for name in {HEAVY} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr
+    assert len((tmp_path / "out.json").read_text().splitlines()) == 3
+
+
+def test_the_command_refuses_in_one_line(layout: Layout) -> None:
+    publish_from(layout, MoppsSettings(), groups(layout), learned(layout, MoppsSettings()))
     for words, message in (
         (["--prompts", "mixed", "--predictor", "base@7"], "predictor base has no version 7"),
         (["--prompts", "mixed", "--predictor", "base@best"], "predictor base has no @best"),
@@ -166,11 +177,9 @@ def test_the_command_refuses_in_one_line(layout: Layout, tmp_path: Path) -> None
         (["--prompts", "mixed", "--predictor", "base", "-o", str(layout.root / "x.csv")], "lies inside the store"),
         (["--prompts", "mixed", "--predictor", "base", "--format", "parquet"], "--format parquet needs a file"),
     ):
-        result = CliRunner().invoke(main, ["forecast", "--store", str(layout.root), *words])
+        result = invoke(layout, *words)
         assert result.exit_code == 2 and message in result.output
         assert len(result.output.strip().splitlines()) == 1
     (layout.predictor_version("base", 1) / "past.parquet").write_bytes(b"")
-    result = CliRunner().invoke(
-        main, ["forecast", "--store", str(layout.root), "--prompts", "mixed", "--predictor", "base"]
-    )
+    result = invoke(layout, "--prompts", "mixed", "--predictor", "base")
     assert result.exit_code == 2 and "foreroll: version 1 of predictor base is damaged (past.parquet" in result.output
