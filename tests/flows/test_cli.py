@@ -98,7 +98,10 @@ def test_bad_input_does_not_even_create_a_store(tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
 
 
-@pytest.mark.parametrize("words", [["train"], ["runs"], ["sql", "select 1"], ["prompts", "list"]])
+FORECAST = ["forecast", "--prompts", "pool", "--predictor", "base"]
+
+
+@pytest.mark.parametrize("words", [["train"], ["runs"], ["sql", "select 1"], ["prompts", "list"], FORECAST])
 def test_a_store_of_a_newer_version_is_refused_by_every_command(store: Path, words: list[str]) -> None:
     (store / "store.json").write_text('{"format_version": 7}\n')
     before = snapshot(store)
@@ -106,7 +109,9 @@ def test_a_store_of_a_newer_version_is_refused_by_every_command(store: Path, wor
     assert snapshot(store) == before
 
 
-@pytest.mark.parametrize("words", [["runs"], ["sql", "select 1"], ["prompts", "list"], ["prompts", "show", "ab"]])
+@pytest.mark.parametrize(
+    "words", [["runs"], ["sql", "select 1"], ["prompts", "list"], ["prompts", "show", "ab"], FORECAST]
+)
 def test_reading_where_there_is_no_store_is_refused(tmp_path: Path, words: list[str]) -> None:
     assert_refused(foreroll(*words, "--store", tmp_path / "none"), "no store at")
     assert not (tmp_path / "none").exists()
