@@ -97,6 +97,26 @@ def sql(query: str, format_: str, output: Path | None, store: Path) -> None:
     run_query(store, query, format_, output)
 
 
+@main.command()
+@click.option("--prompts", "dataset", metavar="DATASET", required=True, help="Dataset of the store to forecast.")
+@click.option("--predictor", metavar="NAME[@VERSION]", required=True,
+              help="Published predictor; VERSION is a number, latest (if left out) or best.")  # fmt: skip
+@click.option("--format", "format_", type=click.Choice(["table", "csv", "json", "parquet"]),
+              help="Default: as the file's name ends, else table.")  # fmt: skip
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="File to write instead of the terminal.")
+@store_option
+@one_line_errors
+def forecast(dataset: str, predictor: str, format_: str | None, output: Path | None, store: Path) -> None:
+    """Forecast the prompts of a dataset with a published predictor: prompt_id, p_success, p_sd, expected_tokens, in the
+    dataset's own order. Rolls nothing out.
+
+    Example: foreroll forecast --prompts countdown-pool --predictor base@best -o forecasts.csv
+    """
+    from flows.commands.forecast import forecast_prompts
+
+    forecast_prompts(store, dataset, predictor, format_, output)
+
+
 @main.group()
 def prompts() -> None:
     """Add, look at and check the prompts of the store."""

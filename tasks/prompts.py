@@ -9,7 +9,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from models.difficulty.inputs import reads_embeddings, reads_past, reads_texts
-from models.embeddings import WordllamaEncoder
 from models.errors import ModelError
 from models.policy.hidden import prompt_states
 from models.policy.loading import Policy
@@ -18,9 +17,9 @@ from models.problems import BUILTIN
 from models.records import Ints, Pool, Prompt
 from models.rewards import VERIFIERS
 from models.settings import SecSettings, TrainSettings
-from storage.files import set_aside
 from storage.layout import Layout
-from storage.prompts import holds_dataset, read_dataset, read_embeddings, write_dataset, write_embeddings
+from storage.prompts import holds_dataset, read_dataset, write_dataset
+from tasks.datasets import dataset_categories, dataset_embeddings
 from tasks.past import past_runs
 from tasks.workbench import TokenisedPrompts
 
@@ -134,28 +133,8 @@ def read_or_make_embeddings(
     """[pool, dim] embeddings of the pool's texts, from the store's cache; None when no method reads them."""
     if not (reads_embeddings(settings.predictor) or settings.acquisition.name == "gps"):
         return None
-    encoder = WordllamaEncoder()
-    ids = [prompt.prompt_id for prompt in train.prompts]
-    cached = _cached_embeddings(layout, encoder.name, train.dataset, ids)
-    if cached is not None:
-        flat = cached.combine_chunks().flatten().to_numpy()
-        return np.array(flat, dtype=np.float32).reshape(len(ids), -1)  # Arrow's own memory is read-only
-    found = encoder.encode([prompt.text for prompt in train.prompts])
-    rows = pa.FixedSizeListArray.from_arrays(found.ravel(), found.shape[1])
-    write_embeddings(layout, encoder.name, train.dataset, ids, rows)
-    return found
-
-
-def _cached_embeddings(layout: Layout, encoder: str, dataset: str, ids: list[str]) -> pa.ChunkedArray | None:
-    """Embeddings of the prompts `ids`, in their order; a cache that holds those of others is set aside."""
-    cached = read_embeddings(layout, encoder, dataset)
-    if cached is None:
-        return None
-    if cached["prompt_id"].to_pylist() != ids:
-        path = layout.embeddings(encoder, dataset)
-        logger.warning("%s is of other prompts; set aside as %s and made again", path, set_aside(path).name)
-        return None
-    return cached["embedding"]
+    ids, texts = [prompt.prompt_id for prompt in train.prompts], [prompt.text for prompt in train.prompts]
+    return dataset_embeddings(layout, train.dataset, ids, texts)
 
 
 def read_categories(layout: Layout, settings: TrainSettings, train: TokenisedPrompts) -> tuple[str, ...]:
@@ -166,12 +145,4 @@ def read_categories(layout: Layout, settings: TrainSettings, train: TokenisedPro
     """
     if not isinstance(settings.predictor, SecSettings):
         return ()
-    wanted = settings.predictor.category
-    tags = [json.loads(text) if text else {} for text in read_dataset(layout, train.dataset)["tags"].to_pylist()]
-    for prompt, found in zip(train.prompts, tags, strict=True):
-        if wanted not in found:
-            raise ModelError(
-                f"dataset {train.dataset}: prompt {prompt.prompt_id} has no tag {wanted!r}, by which predictor sec "
-                f"groups prompts; its tags: {', '.join(found) or 'none'}. Name one with --set predictor.category=TAG"
-            )
-    return tuple(str(found[wanted]) for found in tags)
+    return dataset_categories(layout, train.dataset, settings.predictor.category)
