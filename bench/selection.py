@@ -4,246 +4,258 @@ The policy drifts from one model to another: the logit of every prompt moves
 evenly from its rate under the first, (n + 1/2) / 51 of n successes in 50, to
 that under the second. Each step a method forecasts the pool, a rule chooses a
 batch with its exploration slice, and k outcomes are drawn for each prompt; a
-prompt rests for five steps. No method sees the rates. `warm` runs learn from
-the other models' groups: both ends of the drift are left out at every
-temperature.
+prompt rests for five steps. No method sees the rates. Warm runs learn from the
+other models' histories alone, both ends of the drift left out at every
+temperature: all 50 rollouts of every prompt (`warm`), or the groups that a cold
+`foreroll` acquired of each (`selected`).
 
-    python bench/selection.py [--quick] [--seeds 2]
+    python bench/selection.py [--quick] [--seeds 5] [--work FOLDER]
+
+Every finished run is kept under --work, so that a killed bench goes on.
 """
 
 import argparse
+import copy
+import hashlib
+import json
 import os
 import sys
+import tempfile
 import time
+from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
-import polars as pl
-from bench_pages import finish
-from numpy.typing import NDArray
-from scipy.special import expit, logit
+import selection_page
+from bench_pages import PAGES, finish
+from selection_replay import VISITS, replay
+from selection_told import Told
+from selection_warm import HISTORIES, SETTINGS, judge, make_history
+from selection_world import Groups, World, in_figures, joined, others, simulate
 
-from models.acquisition import RULES, select
+from models.acquisition import RULES
 from models.difficulty import build_predictor
-from models.difficulty.metrics import forecast_quality, weighted_spearman
-from models.embeddings import WordllamaEncoder
-from models.records import Observation, PastRuns, Pool
-from models.seeding import derive_rng
-from models.settings import AcquisitionSettings, PredictorSettings
+from models.difficulty.base import Predictor
+from models.records import PastRuns, Pool
+from models.settings import AcquisitionSettings, ForerollSettings, MoppsSettings, PredictorSettings
 
-STEPS, BATCH, GROUP, REST, PROBES, MEASURED = 60, 128, 8, 5, 1000, 50
+STEPS, BATCH = 60, 128
 DRIFTS = (
-    ("Qwen/Qwen2.5-Math-1.5B", "Qwen/Qwen2.5-Math-1.5B-Instruct"),
-    ("Qwen/Qwen2-1.5B", "Qwen/Qwen2-1.5B-Instruct"),
-    ("Qwen/Qwen2.5-1.5B", "Qwen/Qwen2.5-Math-1.5B"),
+    ("Qwen2.5-Math-1.5B", "Qwen2.5-Math-1.5B-Instruct"),
+    ("Qwen2-1.5B", "Qwen2-1.5B-Instruct"),
+    ("Qwen2.5-1.5B", "Qwen2.5-Math-1.5B"),
 )
-PREFERRED = ("informative", "nearest")
-"""The rule of methods that are no rule's own, the first that is there."""
+MYOPIC = "informative, no lookahead"
+PUBLISHED = (
+    ("mopps", "thompson"),
+    ("kalman", MYOPIC),
+    ("gp", MYOPIC),
+    ("greso", "greso"),
+    ("dps", MYOPIC),
+    ("sec", "boltzmann"),
+    ("depo", "band"),
+    ("dots", "nearest"),
+    ("gps", "gps"),
+    ("mean", "uniform"),
+)
+SLOW = ("gps", "depo", "dots")
+"""Only with their own rule: seconds a step."""
+UNABLE = ("pcl",)
+"""Wants a live policy's hidden states, which rates have not."""
+Result = dict[str, Any]
+
+
+class Run(NamedTuple):
+    """One simulated run."""
+
+    drift: int
+    start: str
+    """`cold`, `warm` or `selected`."""
+    predictor: str
+    rule: str
+    seed: int
 
 
 def main() -> None:
-    """Run the methods on the drifts, and replay the real history."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--seeds", type=int, default=2)
+    """Do what is not done yet, and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="few prompts, steps and methods, and no page")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--work", type=Path, help="folder of finished runs; a temporary one where none is given")
+    parser.add_argument("--until", type=float, default=float("inf"), help="seconds after which no more run is begun")
     arguments = parser.parse_args()
     data = Path(os.environ.get("FOREROLL_DATA", Path(__file__).parents[2] / "shared" / "data"))
     if not data.exists():
         print(f"no data in {data}: set FOREROLL_DATA", file=sys.stderr)
         finish("selection", {"skipped": f"no data in {data}"}, write_page=False)
         return
-    quick = arguments.quick
-    prompts, batch, steps = (600, 16, 12) if quick else (7500, BATCH, STEPS)
-    world = World(data, prompts)
+    with tempfile.TemporaryDirectory() as temporary:
+        work = Kept(arguments.work or Path(temporary), time.monotonic() + arguments.until)
+        report(data, work, seeds=1 if arguments.quick else arguments.seeds, quick=arguments.quick)
+
+
+def report(data: Path, work: "Kept", *, seeds: int, quick: bool) -> None:
+    """All parts of the bench; what took too long is missing from the page."""
+    visits = 6 if quick else VISITS
+    replays = []
+    for name, settings in {**predictors(), "mopps, decay 0.9": MoppsSettings(decay=0.9)}.items():
+        if name not in (*UNABLE, "sec"):
+            found = work.do(("replay", name, visits), lambda settings=settings: replay(data, settings, visits))
+            replays += [{"predictor": name, **found}] if found else []
+    warm = [] if quick else warm_settings(data, work)
+    runs = Simulator(data, work, prompts=600 if quick else 7500, steps=12 if quick else STEPS, quick=quick)
     lines = []
-    for ends in DRIFTS[:1] if quick else DRIFTS:
-        for warm, name, rule in methods():
-            for seed in range(1 if quick else arguments.seeds):
-                lines.append(world.simulate(ends, warm, name, rule, steps=steps, batch=batch, seed=seed))
-                print(row(lines[-1]), flush=True)
-    history = replay(data, visits=6 if quick else 44)
-    text = "\n".join([HEAD, *map(row, lines), "", REPLAY_HEAD, *map(replay_row, history)])
-    finish("selection", {"methods": lines, "replay": history}, write_page=not quick, text=text)
+    for run in plan(seeds, quick=quick):
+        found = work.do(("run", *run), lambda run=run: runs.figures(run))
+        lines += [{**run._asdict(), "drift": " to ".join(DRIFTS[run.drift]), **found}] if found else []
+    figures = {"runs": selection_page.means(lines), "replay": replays, "warm": selection_page.warm_means(warm)}
+    text = selection_page.text(figures, seeds)
+    print(text)
+    if not quick:
+        selection_page.plot(lines, PAGES)
+    finish("selection", figures, write_page=not quick, text=text)
 
 
-def methods() -> list[tuple[bool, str, str]]:
-    """(warm, predictor, rule): every predictor with the preferred rule, and `foreroll` with every rule."""
-    preferred = next(rule for rule in PREFERRED if rule in RULES)
-    cold = [(False, name, preferred) for name in predictors()]
-    others = [(False, "foreroll", rule) for rule in sorted(RULES) if rule != preferred]
-    return [(True, "foreroll", preferred), *cold, *others]
+def plan(seeds: int, *, quick: bool) -> list[Run]:
+    """Every run: our own and published methods on all drifts, and all other sensible pairs on the first."""
+    if quick:
+        return [Run(0, "warm", "foreroll", "informative", 0), Run(0, "cold", "mopps", "thompson", 0)]
+    ours = [("cold", "foreroll", "informative"), ("warm", "foreroll", "informative")]
+    ours += [("selected", "foreroll", "informative"), *(("cold", *pair) for pair in PUBLISHED)]
+    told = [(start, "told", "informative") for start in ("cold", "warm")]
+    fast = [name for name in predictors() if name not in (*SLOW, *UNABLE)]
+    rules = [MYOPIC, *(rule for rule in sorted(RULES) if rule != "per_token")]
+    pairs = [("warm", "foreroll", MYOPIC), ("warm", "foreroll", "nearest"), ("warm", "foreroll", "thompson")]
+    pairs += [("cold", name, rule) for name in fast for rule in rules]
+    planned = [Run(drift, *one, seed) for seed in range(seeds) for drift in range(len(DRIFTS)) for one in ours]
+    planned += [Run(0, *one, seed) for seed in range(seeds) for one in told]
+    planned += [Run(0, *one, seed) for seed in range(seeds) for one in pairs]
+    return list(dict.fromkeys(planned))
 
 
-def predictors() -> dict[str, Any]:
+def predictors() -> dict[str, PredictorSettings]:
     """Default settings of every predictor, by name."""
-    return {kind().name: kind() for kind in get_args(PredictorSettings)}
+    found = {kind().name: kind() for kind in get_args(PredictorSettings)}
+    return {"foreroll": found.pop("foreroll"), **found}
 
 
-def warm_rows(models: list[str], ends: tuple[str, str]) -> list[int]:
-    """Configurations that a warm run may learn from: those of neither end, at any temperature."""
-    return [index for index, model in enumerate(models) if model not in ends]
+class Kept:
+    """Results on disk, by what they are of."""
+
+    def __init__(self, folder: Path, deadline: float) -> None:
+        self.folder, self._deadline = folder, deadline
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def do(self, name: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+        """The kept result, or a new one, which is kept; None after the deadline."""
+        path = self.folder / f"{hashlib.sha256(repr(tuple(name)).encode()).hexdigest()[:24]}.json"
+        if path.exists():
+            return json.loads(path.read_text())["result"]
+        if time.monotonic() > self._deadline:
+            return None
+        result = make()
+        unfinished = path.with_suffix(".part")
+        unfinished.write_text(json.dumps({"name": list(name), "result": result}))
+        unfinished.replace(path)
+        print(*name, flush=True)
+        return result
+
+    def groups(self, name: tuple[Any, ...], make: Callable[[], Groups]) -> Groups | None:
+        """The same for the groups of a run."""
+        found = self.do(name, lambda: [part.tolist() for part in make()])
+        return None if found is None else tuple(np.array(part, np.int64) for part in found)  # type: ignore[return-value]
 
 
-class World:
-    """Measured rates, texts and embeddings of the first train prompts."""
+class Simulator:
+    """The runs on MATH train; openings are shared by runs that differ in rule and seed alone."""
 
-    def __init__(self, data: Path, prompts: int) -> None:
-        shown = pl.read_parquet(data / "math_prompts.parquet").filter(pl.col("split") == "train").sort("index")
-        shown = shown.head(prompts)
-        rates = (
-            pl.read_parquet(
-                data / "math_success_rates.parquet", columns=["split", "index", "model", "temperature", "n_correct"]
-            )
-            .filter((pl.col("split") == "train") & pl.col("index").is_in(shown["index"].implode()))
-            .sort("model", "temperature", "index")
+    def __init__(self, data: Path, work: Kept, *, prompts: int, steps: int, quick: bool) -> None:
+        self._data, self._work, self._prompts, self._steps = data, work, prompts, steps
+        self._batch = 16 if quick else BATCH
+        self._opened: dict[tuple[int, str], tuple[Predictor, Pool, float]] = {}
+        self._histories: dict[int, Groups] = {}
+
+    @cached_property
+    def world(self) -> World:
+        """Loaded when the first run needs it."""
+        return World(self._data, ["train"], self._prompts)
+
+    def figures(self, run: Run) -> Result:
+        """Simulate one run."""
+        first, last = (self.world.logits(self.world.at_one(model)) for model in DRIFTS[run.drift])
+        predictor, pool, seconds = self._predictor(run)
+        judged, groups = simulate(
+            predictor, pool, first, last, self._settings(run.rule), steps=self._steps, seed=run.seed
         )
-        groups = rates.partition_by("model", "temperature", maintain_order=True)
-        self.models = [group["model"][0] for group in groups]
-        self.temperatures = [round(float(group["temperature"][0]), 1) for group in groups]
-        self.solved = np.stack([group["n_correct"].to_numpy().astype(np.int64) for group in groups])
-        self.texts = tuple(shown["prompt"].to_list())
-        self.embeddings = WordllamaEncoder().encode(self.texts)
+        return {**in_figures(judged, groups[1]), "opening_seconds": seconds, "array_mib": _array_mib(predictor)}
 
-    def pool(self, ends: tuple[str, str], warm: bool) -> Pool:
-        """The pool as a run sees it."""
-        kept = warm_rows(self.models, ends) if warm else []
-        size = len(self.texts)
-        count = len(kept) * size
-        past = PastRuns(
-            run=np.repeat(np.arange(len(kept)), size),
-            step=np.zeros(count, np.int64),
-            row=np.tile(np.arange(size), len(kept)),
-            successes=self.solved[kept].ravel(),
-            valid=np.full(count, MEASURED),
-            mean_tokens=np.full(count, np.nan),
-        )
-        ids = tuple(f"{row:032x}" for row in range(size))
-        return Pool(ids, self.embeddings, texts=self.texts, past=past if warm else None)
+    def _settings(self, rule: str) -> AcquisitionSettings:
+        lookahead = 0.0 if rule == MYOPIC else AcquisitionSettings().lookahead
+        name = "informative" if rule == MYOPIC else rule
+        return AcquisitionSettings(name=name, batch_size=self._batch, lookahead=lookahead)  # type: ignore[arg-type]
 
-    def simulate(
-        self, ends: tuple[str, str], warm: bool, name: str, rule: str, *, steps: int, batch: int, seed: int
-    ) -> dict[str, Any]:
-        """Figures of one method on one drift; only `skipped` where the method wants what the pool has not."""
-        about = {"drift": " to ".join(end.split("/")[1] for end in ends), "warm": warm, "predictor": name, "rule": rule}
-        pool, start = self.pool(ends, warm), time.perf_counter()
-        try:
-            predictor = build_predictor(predictors()[name], pool, seed=seed)
-        except ValueError as error:
-            return {**about, "skipped": str(error)}
-        opening = time.perf_counter() - start
-        first, last = (self._logits(end) for end in ends)
-        settings = AcquisitionSettings(name=rule, batch_size=batch)  # type: ignore[arg-type]
-        probes = derive_rng(0, "probes").choice(len(pool), min(PROBES, len(pool) // 2), replace=False)
-        rested, oracle_rested = np.full(len(pool), -REST - 1), np.full(len(pool), -REST - 1)
-        visits, previous = np.zeros(len(pool)), np.empty(0, np.int64)
-        judged: list[dict[str, float]] = []
-        start = time.perf_counter()
-        for step in range(steps):
-            p = expit(first + (last - first) * step / max(steps - 1, 1))
-            forecast = predictor.forecast(np.arange(len(pool)), seed=step)
-            free = np.flatnonzero(step - rested > REST)
-            considered = type(forecast)(forecast.p_success[free], forecast.p_sd[free], forecast.expected_tokens[free])
-            rng = derive_rng(seed, step, "acquire")
-            chosen = select(considered, free, pool=pool, previous=previous, settings=settings, rng=rng)
-            previous = free[chosen.rank >= 0]
-            outcomes = derive_rng(seed, step, "outcomes").binomial(GROUP, p)[previous]
-            informative = 1.0 - p**GROUP - (1.0 - p) ** GROUP
-            best = np.argsort(np.where(step - oracle_rested > REST, -informative, 1.0), kind="stable")[:batch]
-            drawn = derive_rng(step, "probe").binomial(GROUP, p[probes])
-            quality = forecast_quality(forecast.p_success[probes], drawn, np.full(len(probes), GROUP))
-            judged.append(
-                {
-                    "share": float(((outcomes > 0) & (outcomes < GROUP)).mean()),
-                    "oracle": float(informative[best].mean()),
-                    "uniform": float(informative.mean()),
-                    "rank_of_truth": weighted_spearman(forecast.p_success, p, np.ones(len(p))),
-                    **quality,
-                }
-            )
-            rested[previous], oracle_rested[best] = step, step
-            visits[previous] += 1
-            lengths = np.full(len(previous), 300.0)
-            predictor.observe(Observation(previous, outcomes, np.full(len(previous), GROUP), lengths), seed=step)
-        mean = {key: float(np.nanmean([one[key] for one in judged])) for key in judged[0]}
-        return {
-            **about,
-            "seed": seed,
-            **mean,
-            "of_oracle": mean["share"] / mean["oracle"],
-            "of_oracle_after_10": _mean(judged[10:], "share") / _mean(judged[10:], "oracle"),
-            "rollouts_per_informative": GROUP / mean["share"],
-            "of_dynamic_sampling": mean["uniform"] / mean["share"],
-            "regret": mean["oracle"] - mean["share"],
-            "distinct": int((visits > 0).sum()),
-            "repeats": int(visits.sum() - (visits > 0).sum()),
-            "opening_seconds": opening,
-            "seconds_a_step": (time.perf_counter() - start) / steps,
-            "share_by_step": [round(one["share"], 3) for one in judged],
-        }
+    def _predictor(self, run: Run) -> tuple[Predictor, Pool, float]:
+        if run.predictor in ("foreroll", "told"):
+            opened, pool, seconds = self._open(run.drift, run.start)
+            if run.predictor == "foreroll":
+                return copy.deepcopy(opened), pool, seconds
+            first, last = (self.world.logits(self.world.at_one(model)) for model in DRIFTS[run.drift])
+            return Told(opened._prior.features, first, last, self._steps), pool, seconds  # type: ignore[attr-defined]
+        pool, start = self.world.pool(None), time.perf_counter()
+        predictor = build_predictor(predictors()[run.predictor], pool, seed=run.seed)
+        return predictor, pool, time.perf_counter() - start
 
-    def _logits(self, model: str) -> NDArray[np.float64]:
-        """[prompts] at temperature 1."""
-        found = [at for at, one in enumerate(self.models) if one == model and self.temperatures[at] == 1.0]
-        rates: NDArray[np.float64] = logit((self.solved[found[0]] + 0.5) / (MEASURED + 1.0))
-        return rates
+    def _open(self, drift: int, start: str) -> tuple[Predictor, Pool, float]:
+        if start == "cold":
+            drift = 0
+        if (drift, start) not in self._opened:
+            pool, begun = self.world.pool(self._past(drift, start)), time.perf_counter()
+            predictor = build_predictor(ForerollSettings(), pool, seed=0)
+            self._opened[drift, start] = predictor, pool, time.perf_counter() - begun
+        return self._opened[drift, start]
+
+    def _past(self, drift: int, start: str) -> PastRuns | None:
+        kept = others(self.world.models, DRIFTS[drift])
+        if start == "cold":
+            return None
+        return self.world.dense(kept) if start == "warm" else joined([self._made(at) for at in kept])
+
+    def _made(self, configuration: int) -> Groups:
+        """A cold `foreroll` run of an unchanging policy."""
+        if configuration not in self._histories:
+            logits, settings = self.world.logits(configuration), self._settings("informative")
+            cold, pool, _ = self._open(0, "cold")
+            self._histories[configuration] = simulate(
+                copy.deepcopy(cold), pool, logits, logits, settings, steps=self._steps, seed=configuration
+            )[1]
+        return self._histories[configuration]
 
 
-def replay(data: Path, visits: int) -> list[dict[str, Any]]:
-    """Forecasts of the next visit on a real run, in thirds; every prompt is seen at every visit."""
-    history = pl.read_parquet(data / "rl_history_1p5b.parquet").filter(pl.col("visit") < visits).sort("visit", "index")
-    told = pl.read_parquet(data / "rl_history_1p5b_prompts_verl.parquet").rows(named=True)
-    text_of = {one["extra_info"]["index"]: one["prompt"][0]["content"] for one in told}
-    indices = history["index"].unique().sort().to_list()
-    texts = tuple(text_of[index] for index in indices)
-    pool = Pool(tuple(f"{index:032x}" for index in indices), WordllamaEncoder().encode(texts), texts=texts)
-    lines = []
-    for name, settings in predictors().items():
-        try:
-            predictor = build_predictor(settings, pool, seed=0)
-        except ValueError as error:
-            lines.append({"predictor": name, "skipped": str(error)})
-            continue
-        judged = []
-        for visit, groups in enumerate(history.partition_by("visit", maintain_order=True)):
-            rows = np.searchsorted(indices, groups["index"].to_numpy())
-            solved, tried = (groups[column].to_numpy().astype(np.int64) for column in ("n_correct", "n"))
-            if visit:
-                judged.append(forecast_quality(predictor.forecast(rows, seed=visit).p_success, solved, tried))
-            predictor.observe(Observation(rows, solved, tried, np.full(len(rows), 300.0)), seed=visit)
-        thirds = [judged[part[0] : part[-1] + 1] for part in np.array_split(np.arange(len(judged)), 3)]
-        figures = {key: [_mean(third, key) for third in thirds] for key in judged[0]}
-        lines.append({"predictor": name, **figures})
+def warm_settings(data: Path, work: Kept) -> list[Result]:
+    """The three settings, on dense histories and on such as `foreroll` made."""
+    world = World(data, ["train", "test"], 7500)
+    cold = build_predictor(ForerollSettings(), world.pool(None), seed=0)
+    made: list[Groups] = []
+    for at in range(len(world.models)):
+        groups = work.groups(("made", at), lambda at=at: make_history(world, cold, at))
+        if groups is None:
+            return []
+        made.append(groups)
+    lines: list[Result] = []
+    for history in HISTORIES:
+        for setting in SETTINGS:
+            for model in dict.fromkeys(world.models):
+                if model != "Qwen2.5-1.5B":
+                    about = (setting, history, model)
+                    lines += work.do(("warm", *about), lambda about=about: judge(world, *about, made)) or []
     return lines
 
 
-HEAD = (
-    "| drift | warm | predictor | rule | share / oracle | after step 10 | / dynamic sampling | regret | Spearman "
-    "| Brier | NLL | ECE | distinct | repeats | s a step |\n|---|---|---|---|" + "---:|" * 11
-)
-REPLAY_HEAD = "Real history, early / mid / late:\n\n| predictor | Spearman | Brier | NLL | ECE |\n|---|---|---|---|---|"
-
-
-def row(line: dict[str, Any]) -> str:
-    """One line of the table."""
-    about = f"| {line['drift']} | {'yes' if line['warm'] else ''} | {line['predictor']} | {line['rule']} |"
-    if "skipped" in line:
-        return f"{about} {line['skipped']} |"
-    keys = ("of_oracle", "of_oracle_after_10", "of_dynamic_sampling", "regret", "rank_of_truth", "brier", "nll", "ece")
-    figures = " | ".join(f"{line[key]:.3f}" for key in keys)
-    return f"{about} {figures} | {line['distinct']} | {line['repeats']} | {line['seconds_a_step']:.2f} |"
-
-
-def replay_row(line: dict[str, Any]) -> str:
-    """One line of the replay's table."""
-    if "skipped" in line:
-        return f"| {line['predictor']} | {line['skipped']} |"
-    figures = " | ".join(" / ".join(f"{x:.3f}" for x in line[key]) for key in ("spearman", "brier", "nll", "ece"))
-    return f"| {line['predictor']} | {figures} |"
-
-
-def _mean(judged: list[dict[str, float]], key: str) -> float:
-    return float(np.nanmean([one[key] for one in judged])) if judged else float("nan")
+def _array_mib(predictor: Predictor) -> float:
+    """Memory of what a predictor would store."""
+    return sum(array.nbytes for array in predictor.state_dict().values()) / 2**20
 
 
 if __name__ == "__main__":

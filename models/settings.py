@@ -396,6 +396,8 @@ class AcquisitionSettings:
     """`band` only: prompts of a higher p_success are too easy."""
     scan: Annotated[int, Ge(0)] = 0
     """`band` only: candidates looked at before the batch is filled with what is nearest to the band; 0 is no limit."""
+    lookahead: Annotated[float, Ge(0.0)] = 1.0
+    """`informative` and `per_token` only: later visits that what a group teaches is counted for; 0 counts none."""
     longest: Share = 0.95
     """`per_token` only: candidates expected to be longer than this quantile of all are chosen last; 1 is no limit."""
     temperature: Annotated[float, Gt(0.0)] = 0.2

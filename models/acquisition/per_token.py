@@ -1,6 +1,8 @@
 """Takes the candidates that promise the most informative groups for each response token.
 
-    utility = E[1 - p^k - (1 - p)^k] / (k * expected tokens)
+    utility = (u + lookahead * gain) / (k * expected tokens)
+
+with u the chance of an informative group and its gain as in `informative`.
 
 A step lasts as long as its longest response, so candidates expected to be
 longer than a quantile of all are chosen only when the others are too few.
@@ -9,17 +11,20 @@ longer than a quantile of all are chosen only when the others are too few.
 import numpy as np
 
 from models.acquisition.base import Candidates, no_diversity, smallest
-from models.acquisition.informative import chance_informative
+from models.acquisition.informative import farsighted
 from models.records import Floats, Ranking
 from models.settings import AcquisitionSettings
+
+FAR = 1e3
+"""More than any utility."""
 
 
 def per_token(candidates: Candidates, slots: int, settings: AcquisitionSettings, rng: np.random.Generator) -> Ranking:
     """The `slots` candidates of largest utility among those that are not too long; draws nothing."""
     tokens = known_tokens(candidates.forecast.expected_tokens)
-    utility = chance_informative(candidates.forecast, candidates.group_size) / (candidates.group_size * tokens)
+    utility = farsighted(candidates, slots, settings) / (candidates.group_size * tokens)
     too_long = tokens > np.quantile(tokens, settings.longest)
-    chosen = smallest(np.where(too_long, 2.0 - utility, -utility), slots)
+    chosen = smallest(np.where(too_long, FAR - utility, -utility), slots)
     return Ranking(chosen, utility, no_diversity(candidates))
 
 

@@ -1,22 +1,25 @@
 """Our own predictor: a model shared by all prompts, sharpened by each prompt's own record.
 
 The logit of a prompt's success is a weighted sum of its features (text, and
-what past runs did on it) plus an own effect; a Kalman filter learns both from
-the groups of this run (`foreroll_filter`), beginning where past runs say
-(`foreroll_prior`). As steps go by, own effects and weights gain variance, so
-that old groups count less:
-
-    own_var <- own_var + drift^2,   cov <- cov + diag(moving)
+what past runs did on it) plus an own effect; a Kalman filter learns both, and
+how they move, from the groups of this run (`foreroll_filter`), beginning where
+past runs say (`foreroll_prior`).
 
 Own variance and drift are learned: both grow when outcomes surprise more than
-the forecast's doubt allows, and shrink when less.
+the forecast's doubt allows, and shrink when less. Own effects have heavier tails
+than a Gaussian (some prompts can't be solved at all): at a prompt's first visit
+its variance is what Student's t expects of so large a surprise, if that is more,
+
+    own_var <- own_var (TAIL + surprise) / (TAIL + 1)
 """
 
 import numpy as np
+from numpy.typing import NDArray
 
 from models.difficulty.base import State, encode_ids, match_ids
 from models.difficulty.foreroll_filter import Belief
-from models.difficulty.foreroll_prior import make_prior
+from models.difficulty.foreroll_own import OwnEffects
+from models.difficulty.foreroll_prior import Prior, make_prior
 from models.difficulty.foreroll_tokens import FeatureTokens
 from models.difficulty.logit_normal import success_moments
 from models.records import Floats, Forecast, Ints, Observation, Pool
@@ -24,8 +27,12 @@ from models.seeding import derive_rng
 from models.settings import ForerollSettings
 
 ABILITY_MOVE = 0.05
-"""Standard deviation of the move of all logits in one step."""
-RATE = 0.005
+"""Standard deviation of the move of all logits in one step, besides their trend."""
+ABILITY_SLOPE = 0.04
+"""Standard deviation of the trend of all logits, in logits a step."""
+TAIL = 2.0
+"""Degrees of freedom of own effects; fewer are heavier tails."""
+RATE = 0.015
 """A learned scale's logarithm moves by this, times the root of the number of groups, times their mean excess."""
 SCALES = (0.1, 10.0)
 
@@ -39,16 +46,14 @@ class Foreroll:
         self._pool = pool
         self._prior = make_prior(settings, pool, derive_rng(seed, "foreroll"))
         size = len(pool)
-        self._belief = Belief(
-            self._prior.mean.copy(), self._prior.cov.copy(), np.zeros(size), self._prior.own_var.copy()
-        )
+        self._belief = _begin(self._prior)
         self._scale = np.ones(2)  # of own variance, and of drift
         self._visits = np.zeros(size)
         self._tokens = FeatureTokens(pool, self._prior.features)
 
     def forecast(self, rows: Ints, *, seed: int) -> Forecast:
         """Mean and standard deviation of the success probability; draws nothing."""
-        mean, variance = self._belief.logits(self._prior.features[rows], rows)
+        mean, variance = self._belief.logits(self._prior.features, rows)
         return Forecast(*success_moments(mean, variance), self._tokens.forecast(rows))
 
     def observe(self, observation: Observation, *, seed: int) -> dict[str, float]:
@@ -58,12 +63,13 @@ class Foreroll:
             return {}
         successes = np.bincount(merged, observation.successes).astype(np.int64)
         valid = np.bincount(merged, observation.valid).astype(np.int64)
-        features = self._prior.features[rows]
-        mean, variance = self._belief.logits(features, rows)
+        mean, variance = self._belief.logits(self._prior.features, rows)
         p_success, p_sd = success_moments(mean, variance)
         surprise = _surprise(p_success, p_sd, successes, valid)
-        self._learn_scales(surprise, self._visits[rows] > 0)
-        self._belief.learn(features, rows, successes, valid)
+        fresh = self._visits[rows] == 0
+        self._learn_scales(surprise, fresh)
+        self._belief.own.var[rows[fresh]] *= np.maximum((TAIL + surprise[fresh]) / (TAIL + 1.0), 1.0)
+        self._belief.learn(self._prior.features[rows], rows, successes, valid)
         self._visits[rows] += 1.0
         self._tokens.observe(observation.rows, observation.mean_tokens)
         self._move()
@@ -76,8 +82,7 @@ class Foreroll:
             "prompt_ids": encode_ids(self._pool),
             "mean": belief.mean.copy(),
             "cov": belief.cov.copy(),
-            "own": belief.own.copy(),
-            "own_var": belief.own_var.copy(),
+            **belief.own.state(),
             "own_visits": self._visits.copy(),
             "scale": self._scale.copy(),
             **self._tokens.state(),
@@ -90,34 +95,36 @@ class Foreroll:
         anew, and only the records of its known prompts are taken over.
         """
         theirs, ours = match_ids(self._pool, state["prompt_ids"])
-        same = np.array_equal(state["prompt_ids"], encode_ids(self._pool)) and state["mean"].shape == (
-            self._prior.mean.shape
-        )
-        belief = self._belief
-        belief.mean = (state["mean"] if same else self._prior.mean).copy()
-        belief.cov = (state["cov"] if same else self._prior.cov).copy()
-        belief.own[:], belief.own_var[:], self._visits[:] = 0.0, self._prior.own_var, 0.0
-        belief.own[ours], belief.own_var[ours] = state["own"][theirs], state["own_var"][theirs]
+        self._belief = belief = _begin(self._prior)
+        same = np.array_equal(state["prompt_ids"], encode_ids(self._pool)) and state["mean"].shape == belief.mean.shape
+        if same:
+            belief.mean, belief.cov = state["mean"].copy(), state["cov"].copy()
+        belief.own.load(state, theirs, ours)
+        self._visits[:] = 0.0
         self._visits[ours] = state["own_visits"][theirs]
         self._scale[:] = state["scale"]
         self._tokens.load(state, theirs, ours, same_features=same)
 
     def _move(self) -> None:
         """Let weights and own effects drift by one step."""
-        belief = self._belief
-        belief.cov = belief.cov + np.diag(ABILITY_MOVE**2 * self._prior.moving)
-        belief.own_var = belief.own_var + self._scale[1] * self._settings.drift**2
+        moving = self._prior.moving
+        own_noise = float(self._scale[1]) * self._settings.drift**2
+        self._belief.move(ABILITY_MOVE**2 * moving, ABILITY_SLOPE**2 * moving, own_noise)
 
-    def _learn_scales(self, surprise: Floats, again: np.ndarray) -> None:
+    def _learn_scales(self, surprise: Floats, fresh: NDArray[np.bool_]) -> None:
         """First visits tell the own variance, later ones the drift."""
-        for scale, groups in enumerate((~again, again)):
+        for scale, groups in enumerate((fresh, ~fresh)):
             if groups.any():
                 excess = float(np.clip(surprise[groups] - 1.0, -1.0, 3.0).mean())
                 before = self._scale[scale]
                 self._scale[scale] = np.clip(before * np.exp(RATE * np.sqrt(groups.sum()) * excess), *SCALES)
                 if scale == 0:
-                    fresh = self._visits == 0
-                    self._belief.own_var[fresh] *= self._scale[0] / before
+                    self._belief.own.var[self._visits == 0] *= self._scale[0] / before
+
+
+def _begin(prior: Prior) -> Belief:
+    own = OwnEffects.begin(prior.own_var)
+    return Belief.begin(prior.mean, prior.cov, ABILITY_SLOPE**2 * prior.moving, own)
 
 
 def _surprise(p_success: Floats, p_sd: Floats, successes: Ints, valid: Ints) -> Floats:

@@ -1,17 +1,20 @@
-"""A Kalman filter on the logit of success, with binomial observations.
+"""A Kalman filter on the logit of success, with trends and binomial observations.
 
-The logit of prompt i is f_i = x_i . w + e_i: weights w ~ N(mean, cov) that all
-prompts share, and an own effect e_i ~ N(own_i, own_var_i). Groups of a batch
-give s_i ~ Binomial(n_i, sigmoid(f_i)); with K = X cov X' + diag(own_var) the
-posterior of f is taken as the Gaussian at its mode (Laplace), by Newton's
-method:
+The logit of prompt i is f_i = x_i . w + e_i: weights w that all prompts share,
+and an own effect e_i. Both have slopes, by which they move each step, and which
+fade (a damped linear trend):
+
+    w <- w + w',  w' <- KEEP w' + noise        e_i <- e_i + e_i' + noise,  e_i' <- KEEP e_i' + noise
+
+Groups of a batch give s_i ~ Binomial(n_i, sigmoid(f_i)); with
+K = X cov(w) X' + diag(var e) the posterior of f is taken as the Gaussian at its
+mode (Laplace), by Newton's method:
 
     gradient g = s - n p = K^-1 (f - m),   W = diag(n p (1 - p)),   C = (K + W^-1)^-1
-    w <- w + cov X' g        cov     <- cov - cov X' C X cov
-    e <- e + own_var g       own_var <- own_var - own_var^2 diag(C)
 
-Between w and each e_i, and between one e_i and another, the correlation that
-the batch leaves behind is dropped.
+and any Gaussian z that covaries with f by A has then mean z + A g and
+covariance cov(z) - A C A'. Between w and each e_i, and between one e_i and
+another, the correlation that the batch leaves behind is dropped.
 """
 
 from dataclasses import dataclass
@@ -21,45 +24,76 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 from scipy.special import expit
 
+from models.difficulty.foreroll_own import KEEP, OwnEffects
 from models.records import Floats, Ints
 
 NEWTON = 12
 BATCH = 512
 """Groups learned from at once; more are taken one part after the other."""
+CHUNK = 16_384
+"""Prompts forecast at once; bounds memory."""
 _LEAST_WEIGHT = 1e-6
 
 
 @dataclass
 class Belief:
-    """Shared weights [D] with their covariance, and own effects [pool] with their variance."""
+    """Weights and their slopes [2 D], one after the other, with their covariance, and own effects."""
 
     mean: Floats
     cov: Floats
-    own: Floats
-    own_var: Floats
+    own: OwnEffects
+
+    @classmethod
+    def begin(cls, mean: Floats, cov: Floats, slope_var: Floats, own: OwnEffects) -> "Belief":
+        """Weights [D] as given; slopes are 0 but for their variance [D]."""
+        nothing = np.zeros_like(cov)
+        return cls(np.r_[mean, 0.0 * mean], np.block([[cov, nothing], [nothing, np.diag(slope_var)]]), own)
 
     def logits(self, features: NDArray[np.float32], rows: Ints) -> tuple[Floats, Floats]:
-        """Mean and variance [N] of the logits of `rows`, whose features are [N, D]."""
-        root = np.linalg.cholesky(self.cov + 1e-10 * np.eye(len(self.mean))).astype(np.float32)
-        spread = features @ root
-        mean = features @ self.mean.astype(np.float32) + self.own[rows]
-        return mean, np.vecdot(spread, spread).astype(np.float64) + self.own_var[rows]
+        """Mean and variance [N] of the logits of `rows`; features are [pool, D]."""
+        size = features.shape[1]
+        root = np.linalg.cholesky(self.cov[:size, :size] + 1e-10 * np.eye(size)).astype(np.float32)
+        weights = self.mean[:size].astype(np.float32)
+        mean, variance = self.own.level[rows], self.own.var[rows]
+        for start in range(0, len(rows), CHUNK):
+            part = slice(start, start + CHUNK)
+            shown = features[rows[part]]
+            spread = shown @ root
+            mean[part] += shown @ weights
+            variance[part] += np.vecdot(spread, spread)
+        return mean, variance
 
     def learn(self, features: NDArray[np.float32], rows: Ints, successes: Ints, valid: Ints) -> None:
-        """Take in one batch of groups; a row occurs once."""
+        """Take in one batch of groups; a row occurs once, features are [G, D]."""
         for start in range(0, len(rows), BATCH):
             part = slice(start, start + BATCH)
             self._learn(features[part].astype(np.float64), rows[part], successes[part], valid[part])
 
+    def move(self, weight_noise: Floats, slope_var: Floats, own_noise: float) -> None:
+        """One step of the policy: trends go on, and everything is doubted more.
+
+        Args:
+            weight_noise: [D] variance that weights gain besides their trend.
+            slope_var: [D] variance at which slopes rest.
+            own_noise: variance that own effects gain besides their trend.
+        """
+        size = len(self.mean) // 2
+        onward = np.block([[np.eye(size), np.eye(size)], [np.zeros((size, size)), KEEP * np.eye(size)]])
+        self.mean = onward @ self.mean
+        noise = np.r_[weight_noise, (1.0 - KEEP**2) * slope_var]
+        self.cov = onward @ self.cov @ onward.T + np.diag(noise)
+        self.own.move(own_noise)
+
     def _learn(self, features: Floats, rows: Ints, successes: Ints, valid: Ints) -> None:
-        spread = features @ self.cov
-        prior = spread @ features.T + np.diag(self.own_var[rows])
-        gradient, precision = laplace(features @ self.mean + self.own[rows], prior, successes, valid)
-        self.mean = self.mean + spread.T @ gradient
-        self.cov = self.cov - spread.T @ precision @ spread
+        size = features.shape[1]
+        covary = features @ self.cov[:size]
+        prior = covary[:, :size] @ features.T + np.diag(self.own.var[rows])
+        mean = features @ self.mean[:size] + self.own.level[rows]
+        gradient, precision = laplace(mean, prior, successes, valid)
+        self.mean = self.mean + covary.T @ gradient
+        self.cov = self.cov - covary.T @ precision @ covary
         self.cov = (self.cov + self.cov.T) / 2
-        self.own[rows] += self.own_var[rows] * gradient
-        self.own_var[rows] -= self.own_var[rows] ** 2 * np.diag(precision)
+        self.own.learn(rows, gradient, np.diag(precision))
 
 
 def laplace(mean: Floats, prior: Floats, successes: Ints, valid: Ints) -> tuple[Floats, Floats]:

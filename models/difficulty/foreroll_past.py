@@ -22,6 +22,8 @@ from models.difficulty.foreroll_ridge import CrossFitted
 from models.records import Floats, Ints, PastRuns
 
 ROUNDS = 12
+TEXT_FROM, TEXT_EVERY = 2, 2
+"""The text forecast is refitted in every second round, once effects have settled."""
 ABILITY_PRIOR = 4.0
 """Weight of a run's mean ability against a step's own groups."""
 LOADING_PRIOR = 4.0
@@ -66,7 +68,7 @@ def fit_latents(
     for turn in range(ROUNDS):
         fit.expect()
         fit.maximise()
-        if turn >= 2:
+        if turn >= TEXT_FROM and turn % TEXT_EVERY == 1:
             fit.text = text.fit(fit.effect)
         fit.rescale(seen)
     fit.expect()

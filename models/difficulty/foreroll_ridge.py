@@ -10,7 +10,7 @@ Matrix = NDArray[np.float32]
 
 FOLDS = 2
 PENALTY = 2.0
-CONJUGATE_STEPS = 12
+CONJUGATE_STEPS = 8
 """Steps of conjugate gradients a fit; fits go on from the one before."""
 
 

@@ -64,7 +64,7 @@ def text_features(pool: Pool, components: int, rng: np.random.Generator) -> tupl
     parts: list[Matrix] = [np.empty((len(pool), 0), np.float32)]
     words = None
     if pool.texts:
-        words = hashed_words(pool.texts)
+        words = _shared(hashed_words(pool.texts))
         shape = shape_of(pool.texts)
         parts += [principal(words, components, rng), _of_length(shape, SHARES["shape"])]
         parts.append(SHARES["waves"] * _waves(shape, rng))
@@ -80,11 +80,16 @@ def principal(matrix: sp.csr_matrix | Matrix, count: int, rng: np.random.Generat
     some = matrix if rows <= BASIS_TEXTS else matrix[np.sort(rng.choice(rows, BASIS_TEXTS, replace=False))]
     count = min(count, *some.shape)
     basis = rng.standard_normal((some.shape[1], min(count + 16, *some.shape)), dtype=np.float32)
-    for _ in range(4):
+    for _ in range(2):
         basis = np.linalg.qr(some.T @ (some @ basis))[0]
     _, _, turned = np.linalg.svd(some @ basis, full_matrices=False)
     scores: Matrix = matrix @ (basis @ turned[:count].T)
     return scores
+
+
+def _shared(words: sp.csr_matrix) -> sp.csr_matrix:
+    """Only the buckets that two texts or more fall into: another can tell nothing of any other prompt."""
+    return words[:, np.bincount(words.indices, minlength=words.shape[1]) > 1]
 
 
 def _grams(text: str) -> list[str]:

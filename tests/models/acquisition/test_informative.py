@@ -8,7 +8,7 @@ from scipy.stats import beta as beta_distribution
 
 from models.acquisition.base import Candidates
 from models.acquisition.beta import beta_parameters, expected_spread
-from models.acquisition.informative import chance_informative, informative
+from models.acquisition.informative import chance_informative, farsighted, informative
 from models.records import Forecast
 from models.settings import AcquisitionSettings
 
@@ -61,7 +61,7 @@ def test_certain_prompts_have_no_utility() -> None:
 
 def test_the_largest_utilities_are_chosen_and_ties_by_position() -> None:
     candidates = Candidates(make_forecast([0.9, 0.5, 0.1, 0.5, 0.4], 0.05), None, None, group_size=8)
-    ranking = informative(candidates, 3, AcquisitionSettings(), np.random.default_rng(0))
+    ranking = informative(candidates, 3, AcquisitionSettings(lookahead=0.0), np.random.default_rng(0))
     assert ranking.chosen.tolist() == [1, 3, 4]
     assert ranking.utility == pytest.approx(chance_informative(candidates.forecast, 8))
     assert np.isnan(ranking.diversity).all() and ranking.inclusion is None
@@ -70,3 +70,13 @@ def test_the_largest_utilities_are_chosen_and_ties_by_position() -> None:
 def test_larger_groups_find_harder_prompts_informative() -> None:
     forecast = make_forecast([0.03], 0.01)
     assert chance_informative(forecast, 64)[0] > 3 * chance_informative(forecast, 8)[0]
+
+
+def test_the_lookahead_chooses_a_doubtful_prompt_before_one_that_is_surely_worse_than_the_rest() -> None:
+    """Four good prompts leave two slots: the chance alone prefers the sure 0.14, the lookahead the doubtful one."""
+    candidates = Candidates(make_forecast([0.5, 0.5, 0.5, 0.14, 0.5], [0.02, 0.02, 0.02, 0.01, 0.33]), None, None)
+    chance = chance_informative(candidates.forecast, 8)
+    assert chance[3] > chance[4]
+    chosen = informative(candidates, 4, AcquisitionSettings(cooldown=0), np.random.default_rng(0)).chosen
+    assert 4 in chosen and 3 not in chosen
+    assert farsighted(candidates, 4, AcquisitionSettings(lookahead=0.0)) == pytest.approx(chance)

@@ -15,7 +15,7 @@ NAN = float("nan")
 def run(tokens: list[float], slots: int, longest: float = 1.0, p_success: float = 0.5) -> Ranking:
     size = len(tokens)
     forecast = Forecast(np.full(size, p_success), np.full(size, 0.1), np.array(tokens))
-    settings = AcquisitionSettings(name="per_token", longest=longest)
+    settings = AcquisitionSettings(name="per_token", longest=longest, lookahead=0.0)
     return per_token(Candidates(forecast, None, None, group_size=4), slots, settings, np.random.default_rng(0))
 
 

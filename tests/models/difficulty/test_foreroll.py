@@ -85,6 +85,21 @@ def test_doubt_is_as_large_as_errors_are() -> None:
     assert 0.7 < np.sqrt(np.mean(standardised**2)) < 1.4
 
 
+def test_a_first_group_that_surprises_is_believed_more_than_a_gaussian_would() -> None:
+    """One of a prompt that should have been solved, and one that is near to what was expected."""
+    pool, logits = make_pool()
+    predictor = taught(pool, logits, steps=8)
+    rows = np.flatnonzero(predictor.state_dict()["own_visits"] == 0)
+    row = rows[[int(np.argmax(predictor.forecast(rows, seed=0).p_success))]]
+    state = predictor.state_dict()
+    predictor.observe(Observation(row, np.array([0]), np.array([8]), np.array([100.0])), seed=0)
+    surprised = predictor.forecast(row, seed=0).p_success[0]
+    state["own_visits"][row] = 1.0  # as if it were no first visit
+    predictor.load_state_dict(state)
+    predictor.observe(Observation(row, np.array([0]), np.array([8]), np.array([100.0])), seed=0)
+    assert surprised < predictor.forecast(row, seed=0).p_success[0] - 0.02
+
+
 def test_restored_state_goes_on_to_the_same_bytes() -> None:
     pool, logits = make_pool()
     first = taught(pool, logits)

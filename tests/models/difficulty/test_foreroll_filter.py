@@ -2,6 +2,7 @@ import numpy as np
 from scipy.special import expit
 
 from models.difficulty.foreroll_filter import Belief, laplace
+from models.difficulty.foreroll_own import KEEP, SLOPE_VAR, OwnEffects
 from models.difficulty.logit_normal import success_moments
 
 
@@ -18,31 +19,55 @@ def test_laplace_finds_the_mode_of_the_posterior() -> None:
     np.testing.assert_allclose(prior - prior @ precision @ prior, np.linalg.inv(hessian), atol=1e-6)
 
 
-def test_one_group_moves_weights_and_own_effect_as_the_joint_gaussian_says() -> None:
+def test_a_moved_belief_and_one_group_are_as_the_joint_gaussian_says() -> None:
+    """The joint of weights, own effect, and the slopes of both is moved and conditioned by brute force."""
     x, cov, own_var = np.array([1.0, 2.0]), np.array([[0.5, 0.1], [0.1, 0.3]]), 0.8
-    belief = Belief(np.array([0.2, -0.1]), cov.copy(), np.zeros(3), np.full(3, own_var))
-    belief.learn(x[None].astype(np.float32), np.array([1]), np.array([7]), np.array([8]))
-    joint = np.block([[cov, np.zeros((2, 1))], [np.zeros((1, 2)), np.full((1, 1), own_var)]])
-    mean, direction = np.array([0.2, -0.1, 0.0]), np.r_[x, 1.0]
+    slope_var, weight_noise, own_noise = np.array([0.02, 0.05]), np.array([0.01, 0.04]), 0.03
+    belief = Belief.begin(np.array([0.2, -0.1]), cov, slope_var, OwnEffects.begin(np.full(3, own_var)))
+    belief.move(weight_noise, slope_var, own_noise)
+    joint = np.zeros((6, 6))  # two weights, own effect, and the slopes of the three
+    joint[:2, :2], joint[2, 2] = cov, own_var
+    joint[3:, 3:] = np.diag([*slope_var, SLOPE_VAR])
+    onward = np.kron([[1.0, 1.0], [0.0, KEEP]], np.eye(3))
+    noise = np.r_[weight_noise, own_noise, (1 - KEEP**2) * np.r_[slope_var, SLOPE_VAR]]
+    joint = onward @ joint @ onward.T + np.diag(noise)
+    mean, direction = np.array([0.2, -0.1, 0.0, 0.0, 0.0, 0.0]), np.array([*x, 1.0, 0.0, 0.0, 0.0])
     found = mean.copy()
     for _ in range(200):
         p = expit(direction @ found)
         hessian = np.linalg.inv(joint) + 8 * p * (1 - p) * np.outer(direction, direction)
         found += np.linalg.solve(hessian, direction * (7 - 8 * p) - np.linalg.solve(joint, found - mean))
-    np.testing.assert_allclose([*belief.mean, belief.own[1]], found, atol=1e-8)
     posterior = np.linalg.inv(hessian)
-    np.testing.assert_allclose(belief.cov, posterior[:2, :2], atol=1e-8)
-    np.testing.assert_allclose(belief.own_var, [own_var, posterior[2, 2], own_var], atol=1e-8)
+    belief.learn(x[None].astype(np.float32), np.array([1]), np.array([7]), np.array([8]))
+    own, shared = belief.own, [0, 1, 3, 4]
+    np.testing.assert_allclose(belief.mean, found[shared], atol=1e-8)
+    np.testing.assert_allclose(belief.cov, posterior[np.ix_(shared, shared)], atol=1e-8)
+    np.testing.assert_allclose([own.level[1], own.slope[1]], found[[2, 5]], atol=1e-8)
+    np.testing.assert_allclose([own.var[1], own.cross[1], own.slope_var[1]], posterior[[2, 2, 5], [2, 5, 5]], atol=1e-8)
+    np.testing.assert_allclose([own.var[0], own.slope_var[0]], joint[[2, 5], [2, 5]])
+
+
+def test_a_steady_climb_is_expected_to_go_on() -> None:
+    belief = Belief.begin(np.zeros(1), np.eye(1), np.full(1, 0.01), OwnEffects.begin(np.full(1, 0.1)))
+    features, row, valid = np.ones((1, 1), np.float32), np.zeros(1, np.int64), np.array([400])
+    for step in range(12):
+        belief.learn(features, row, np.array([round(400 * expit(-1.5 + 0.2 * step))]), valid)
+        before = belief.logits(features, row)[0][0]
+        belief.move(np.zeros(1), np.full(1, 0.01), 0.0)
+    assert 0.1 < belief.logits(features, row)[0][0] - before < 0.25
 
 
 def test_logits_have_the_mean_and_variance_of_their_sum() -> None:
     rng = np.random.default_rng(1)
     root = rng.normal(size=(3, 3))
-    belief = Belief(rng.normal(size=3), root @ root.T, rng.normal(size=4), rng.uniform(0.1, 1.0, 4))
-    features, rows = rng.normal(size=(2, 3)), np.array([3, 0])
+    own = OwnEffects.begin(rng.uniform(0.1, 1.0, 4))
+    own.level[:] = rng.normal(size=4)
+    belief = Belief.begin(rng.normal(size=3), root @ root.T, np.ones(3), own)
+    features, rows = rng.normal(size=(4, 3)), np.array([3, 0])
     mean, variance = belief.logits(features.astype(np.float32), rows)
-    np.testing.assert_allclose(mean, features @ belief.mean + belief.own[rows], rtol=1e-5)
-    np.testing.assert_allclose(variance, [x @ belief.cov @ x for x in features] + belief.own_var[rows], rtol=1e-5)
+    shown = features[rows]
+    np.testing.assert_allclose(mean, shown @ belief.mean[:3] + own.level[rows], rtol=1e-5)
+    np.testing.assert_allclose(variance, [x @ root @ root.T @ x for x in shown] + own.var[rows], rtol=1e-5)
 
 
 def test_moments_of_a_probability_agree_with_draws() -> None:
