@@ -9,7 +9,6 @@ lacks is null. So a query has nothing that it could write, and sees nothing
 outside the views, whatever it says.
 """
 
-import json
 import logging
 import os
 import re
@@ -26,9 +25,9 @@ from pyarrow.fs import LocalFileSystem
 from storage.errors import StoreError
 from storage.files import file_digest, numbers_in
 from storage.layout import STEP_FOLDER, Layout
+from storage.listings import predictors_table, runs_table
 from storage.parquet import read_table
 from storage.prompts import dataset_names
-from storage.runs import list_runs
 from storage.schemas import HISTORY, PROMPTS, STEPS
 from storage.views import JOINED, views_needed
 
@@ -46,19 +45,6 @@ _SEALED: dict[str, str | bool | int | float | list[str]] = {
     "temp_directory": "",
     "python_enable_replacements": False,  # no variables of this process
 }
-
-_RUNS = pa.schema(
-    {
-        "run_id": pa.string(),
-        "state": pa.string(),
-        "created_at": pa.string(),
-        "target": pa.int64(),
-        "message": pa.string(),
-        "config": pa.string(),
-        "pins": pa.string(),
-        "forked_from": pa.string(),
-    }
-)
 
 
 @dataclass(frozen=True)
@@ -111,7 +97,9 @@ def connect(
     committed = _committed_files(layout, tables, run)
     for name in views:
         if name == "runs":
-            con.from_arrow(_runs_table(layout)).create_view(name)
+            con.from_arrow(runs_table(layout)).create_view(name)
+        elif name == "predictors":
+            con.from_arrow(predictors_table(layout)).create_view(name)
         elif name == "prompts":
             con.from_arrow(_dataset(_dataset_files(layout), PROMPTS, check)).create_view(name)
         elif name in JOINED:
@@ -170,23 +158,6 @@ def _first_paragraph(error: Exception) -> str:
     return " ".join(str(error).split("\n\n", 1)[0].split())
 
 
-def _runs_table(layout: Layout) -> pa.Table:
-    rows = [
-        {
-            "run_id": run.run,
-            "state": run.state,
-            "created_at": run.created_at,
-            "target": run.target,
-            "message": run.message,
-            "config": json.dumps(run.config),
-            "pins": json.dumps(run.pins),
-            "forked_from": json.dumps(run.forked_from),
-        }
-        for run in list_runs(layout)
-    ]
-    return pa.Table.from_pylist(rows, schema=_RUNS)
-
-
 def damaged_files(layout: Layout) -> list[tuple[str, str]]:
     """Path below the root and fault of every file of the store that is missing or not as it was written."""
     committed = [file for files in _committed_files(layout, list(HISTORY)).values() for file in files]
@@ -202,7 +173,7 @@ def _committed_files(layout: Layout, tables: list[str], run: str | None = None) 
     files: dict[str, list[StoredFile]] = {table: [] for table in tables}
     records = _commit_records(layout, run) if tables else []
     for path in records if set(tables) != {"steps"} else []:
-        for table, file in _named_files(layout, path, tables):
+        for table, file in named_files(layout, path, tables):
             files[table].append(file)
     if "steps" in files:
         files["steps"] = [StoredFile(path, STEPS) for path in records]
@@ -215,7 +186,7 @@ def _commit_records(layout: Layout, run: str | None) -> list[Path]:
     return [path for path in paths if path.exists()]
 
 
-def _named_files(layout: Layout, record: Path, tables: list[str]) -> list[tuple[str, StoredFile]]:
+def named_files(layout: Layout, record: Path, tables: list[str]) -> list[tuple[str, StoredFile]]:
     """Table and description of each file of the tables that a commit record names; none if it is damaged."""
     try:
         found = read_table(record, pa.schema([STEPS.field("files")]))["files"].to_pylist()[0]

@@ -34,9 +34,11 @@ from storage.locks import RunLock, hold_run
 from storage.runs import Run, RunState, read_run, write_run
 from storage.store import open_store
 from tasks.commit import save_checkpoint
+from tasks.past import read_past
 from tasks.plan import RunPlan
 from tasks.prompts import ensure_datasets, make_pool, tokenise, warn_of_overlap
 from tasks.runs import check_plan, continue_run, create_run
+from tasks.start import begin_with, join_past, read_start
 from tasks.versions import library_versions
 from tasks.workbench import Workbench, on_the_bench
 
@@ -176,10 +178,14 @@ def _build(layout: Layout, plan: RunPlan, record: Run, lock: RunLock) -> Workben
     train = tokenise(layout, settings, settings.prompts.train, policy)
     heldout = tokenise(layout, settings, settings.prompts.heldout, policy)
     warn_of_overlap(train, heldout)
-    pool = make_pool(layout, settings, train, policy)
+    start = read_start(layout, plan.run, record.pins)
+    past = read_past(layout, plan.run, record.pins, [prompt.prompt_id for prompt in train.prompts])
+    pool = make_pool(layout, settings, train, policy, join_past(past, start, plan.run, record.pins))
     trainer = PolicyTrainer(policy, settings.update, temperature=settings.sampling.temperature)
     predictor = build_predictor(settings.predictor, pool, seed=derive_seed(settings.seed, "predictor"))
-    about = _restore(trainer, predictor, settings, checkpoint, record) if checkpoint else None
+    about, known = _restore(trainer, predictor, settings, checkpoint, record) if checkpoint else (None, False)
+    if start is not None and not known:
+        begin_with(start, "{name}@{version}".format(**record.pins["predictor"]), settings.predictor, predictor)
     return Workbench(
         run=plan.run,
         settings=settings,
@@ -227,15 +233,24 @@ def _newest_checkpoint(layout: Layout, record: Run) -> Path | None:
 
 def _restore(
     trainer: PolicyTrainer, predictor: Predictor, settings: TrainSettings, checkpoint: Path, record: Run
-) -> Checkpoint | None:
-    """Bring trainer and predictor to a checkpoint; None when it is another run's, and so step 0 of this one."""
+) -> tuple[Checkpoint | None, bool]:
+    """Bring trainer and predictor to a checkpoint.
+
+    Returns:
+        The checkpoint, None when it is another run's, and so step 0 of this one; and whether it goes for the predictor
+        too: a fork that forecasts from another past than its parent begins anew.
+    """
     about = read_checkpoint(checkpoint)
     trainer.load_state_dict(load_arrays(checkpoint / "optimizer"))
     state = load_arrays(checkpoint / "predictor")
     ours = about.run == record.run
-    if ours or _can_take_over(predictor, settings.predictor.name, about, state, record.run):
+    known = ours or (
+        record.pins.get("keeps_predictor", True)
+        and _can_take_over(predictor, settings.predictor.name, about, state, record.run)
+    )
+    if known:
         predictor.load_state_dict(state)
-    return about if ours else None
+    return about if ours else None, known
 
 
 def _can_take_over(predictor: Predictor, name: str, about: Checkpoint, state: State, run: str) -> bool:
