@@ -14,7 +14,7 @@ from models.settings import (
     DynamicSamplingSettings,
     EngineSettings,
     EvaluationSettings,
-    GpsSettings,
+    ForerollSettings,
     OverlongSettings,
     PolicySettings,
     PredictorSettings,
@@ -66,7 +66,7 @@ class TrainConfig(BaseModel):
     """What becomes of responses that were cut off."""
     update: UpdateSettings = UpdateSettings()
     """How the policy learns."""
-    predictor: Annotated[PredictorSettings, Field(discriminator="name")] = GpsSettings()
+    predictor: Annotated[PredictorSettings, Field(discriminator="name")] = ForerollSettings()
     """What forecasts success; `name` says which."""
     acquisition: AcquisitionSettings = AcquisitionSettings()
     """Which candidates make the batch."""
@@ -120,7 +120,7 @@ class TrainConfig(BaseModel):
     @classmethod
     def _name_predictor(cls, value: Any) -> Any:
         value = _named(value)
-        return {"name": GpsSettings().name, **value} if isinstance(value, Mapping) else value
+        return {"name": ForerollSettings().name, **value} if isinstance(value, Mapping) else value
 
     def settings(self) -> TrainSettings:
         """The part that decides what is computed."""

@@ -377,7 +377,7 @@ class AcquisitionSettings:
     __pydantic_config__ = _STRICT
 
     name: Literal["uniform", "thompson", "nearest", "band", "informative", "per_token", "greso", "boltzmann", "gps"] = (
-        "gps"
+        "informative"
     )
     """`uniform` draws; `thompson` ranks a posterior draw; `nearest` ranks the mean; `gps` adds diversity; `band` takes
     the first inside [low, high]; `informative` ranks the chance of an informative group, `per_token` that chance for
@@ -468,7 +468,7 @@ class TrainSettings:
     engine: EngineSettings = field(default_factory=EngineSettings)
     overlong: OverlongSettings = field(default_factory=OverlongSettings)
     update: UpdateSettings = field(default_factory=UpdateSettings)
-    predictor: PredictorSettings = field(default_factory=GpsSettings)
+    predictor: PredictorSettings = field(default_factory=ForerollSettings)
     acquisition: AcquisitionSettings = field(default_factory=AcquisitionSettings)
     dynamic_sampling: DynamicSamplingSettings = field(default_factory=DynamicSamplingSettings)
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)

@@ -16,7 +16,7 @@ from flows.config import (
     read_preset,
     read_toml,
 )
-from models.settings import EngineSettings, GpsSettings, KalmanSettings, MoppsSettings, TrainSettings
+from models.settings import EngineSettings, ForerollSettings, KalmanSettings, MoppsSettings, TrainSettings
 from storage.runs import Run, write_run
 from storage.store import open_store
 
@@ -57,7 +57,7 @@ def test_a_predictor_can_be_named_alone_and_then_brings_its_own_settings() -> No
         merge(read_preset("countdown"), parse_assignments(["predictor=mopps", "predictor.decay=0.9"]))
     )
     assert config.predictor == MoppsSettings(decay=0.9)
-    assert isinstance(build_config({"preset": "countdown"}).predictor, GpsSettings)
+    assert isinstance(build_config({"preset": "countdown"}).predictor, ForerollSettings)
 
 
 def test_a_published_predictor_to_begin_with_is_set_as_from_and_stored_as_from(tmp_path: Path) -> None:
@@ -81,9 +81,9 @@ def test_an_engine_can_be_named_alone_or_not_at_all() -> None:
 
 
 def test_a_predictor_that_is_not_named_is_the_default_one() -> None:
-    assert build_config(parse_assignments(["predictor.width=32"])).predictor == GpsSettings(width=32)
+    assert build_config(parse_assignments(["predictor.width=32"])).predictor == ForerollSettings(width=32)
     config = build_config({"preset": "countdown", "predictor": {"z_samples": 3}})
-    assert isinstance(config.predictor, GpsSettings) and config.predictor.z_samples == 3
+    assert isinstance(config.predictor, ForerollSettings) and config.predictor.z_samples == 3
 
 
 def test_a_stored_config_stands_behind_the_options_before_they_are_judged(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_a_stored_config_stands_behind_the_options_before_they_are_judged(tmp_pa
         assert config.predictor == MoppsSettings(decay=0.7, prior_alpha=2.0)
         assert (config.run, str(config.store)) == (given["run"], place["store"])
         assert config.fork_from == given.get("fork_from", "")
-    assert resolve_config({}, {**place, "run": "new"}).predictor == GpsSettings()
+    assert resolve_config({}, {**place, "run": "new"}).predictor == ForerollSettings()
     assert resolve_config({}, {**place, "run": "x", "preset": "countdown"}).predictor != stored.predictor
     with pytest.raises(ConfigError, match="config run: Input should be a valid string, not 3"):
         resolve_config({}, {**place, "run": 3, "predictor": {"decay": 0.9}})
