@@ -127,15 +127,20 @@ def read_or_make_embeddings(
     """[pool, dim] embeddings of the pool's texts, from the store's cache; None when no method reads them."""
     if not (reads_embeddings(settings.predictor) or settings.acquisition.name == "gps"):
         return None
+    ids, texts = [prompt.prompt_id for prompt in train.prompts], [prompt.text for prompt in train.prompts]
+    return dataset_embeddings(layout, train.dataset, ids, texts)
+
+
+def dataset_embeddings(layout: Layout, dataset: str, ids: list[str], texts: list[str]) -> NDArray[np.float32]:
+    """[prompts, dim] embeddings of a dataset in its own order, from the store's cache, or made and kept there."""
     encoder = WordllamaEncoder()
-    ids = [prompt.prompt_id for prompt in train.prompts]
-    cached = _cached_embeddings(layout, encoder.name, train.dataset, ids)
+    cached = _cached_embeddings(layout, encoder.name, dataset, ids)
     if cached is not None:
         flat = cached.combine_chunks().flatten().to_numpy()
         return np.array(flat, dtype=np.float32).reshape(len(ids), -1)  # Arrow's own memory is read-only
-    found = encoder.encode([prompt.text for prompt in train.prompts])
+    found = encoder.encode(texts)
     rows = pa.FixedSizeListArray.from_arrays(found.ravel(), found.shape[1])
-    write_embeddings(layout, encoder.name, train.dataset, ids, rows)
+    write_embeddings(layout, encoder.name, dataset, ids, rows)
     return found
 
 
@@ -159,12 +164,21 @@ def read_categories(layout: Layout, settings: TrainSettings, train: TokenisedPro
     """
     if not isinstance(settings.predictor, SecSettings):
         return ()
-    wanted = settings.predictor.category
-    tags = [json.loads(text) if text else {} for text in read_dataset(layout, train.dataset)["tags"].to_pylist()]
-    for prompt, found in zip(train.prompts, tags, strict=True):
-        if wanted not in found:
+    return dataset_categories(layout, train.dataset, settings.predictor.category)
+
+
+def dataset_categories(layout: Layout, dataset: str, tag: str) -> tuple[str, ...]:
+    """What a tag says of each prompt of a dataset, in its own order.
+
+    Raises:
+        ModelError: a prompt lacks the tag.
+    """
+    rows = read_dataset(layout, dataset).select(["prompt_id", "tags"]).to_pylist()
+    tags = [json.loads(row["tags"]) if row["tags"] else {} for row in rows]
+    for row, found in zip(rows, tags, strict=True):
+        if tag not in found:
             raise ModelError(
-                f"dataset {train.dataset}: prompt {prompt.prompt_id} has no tag {wanted!r}, by which predictor sec "
+                f"dataset {dataset}: prompt {row['prompt_id']} has no tag {tag!r}, by which predictor sec "
                 f"groups prompts; its tags: {', '.join(found) or 'none'}. Name one with --set predictor.category=TAG"
             )
-    return tuple(str(found[wanted]) for found in tags)
+    return tuple(str(found[tag]) for found in tags)
