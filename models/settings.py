@@ -348,6 +348,9 @@ class ForerollSettings:
 
     name: Literal["foreroll"] = "foreroll"
     """Predictor."""
+    past: str = "all"
+    """Which other runs of the store are learned from, as they stand when this run is created: `all`, `none`, or names
+    and globs, as in `math-*,first`."""
     latent: Annotated[int, Ge(1)] = 3
     """Dimensions in which prompts differ across past runs."""
     components: Annotated[int, Ge(1)] = 128

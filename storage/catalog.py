@@ -202,7 +202,7 @@ def _committed_files(layout: Layout, tables: list[str], run: str | None = None) 
     files: dict[str, list[StoredFile]] = {table: [] for table in tables}
     records = _commit_records(layout, run) if tables else []
     for path in records if set(tables) != {"steps"} else []:
-        for table, file in _named_files(layout, path, tables):
+        for table, file in named_files(layout, path, tables):
             files[table].append(file)
     if "steps" in files:
         files["steps"] = [StoredFile(path, STEPS) for path in records]
@@ -215,7 +215,7 @@ def _commit_records(layout: Layout, run: str | None) -> list[Path]:
     return [path for path in paths if path.exists()]
 
 
-def _named_files(layout: Layout, record: Path, tables: list[str]) -> list[tuple[str, StoredFile]]:
+def named_files(layout: Layout, record: Path, tables: list[str]) -> list[tuple[str, StoredFile]]:
     """Table and description of each file of the tables that a commit record names; none if it is damaged."""
     try:
         found = read_table(record, pa.schema([STEPS.field("files")]))["files"].to_pylist()[0]

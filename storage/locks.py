@@ -115,7 +115,7 @@ def _dead_holder(layout: Layout, run: str) -> Holder | None:
 
 def _acquire(layout: Layout, run: str) -> "RunLock":
     process = psutil.Process()
-    with _one_at_a_time(layout.lock_guard()):
+    with one_at_a_time(layout.lock_guard()):
         before = _dead_holder(layout, run)
         known = read_run(layout, run)
         epoch = 1 + max(before.epoch if before else 0, known.epoch if known else 0)
@@ -207,8 +207,11 @@ class RunLock:
 
 
 @contextlib.contextmanager
-def _one_at_a_time(guard: Path) -> Iterator[None]:
-    """Between judging a lock stale and replacing it, nobody else may do the same."""
+def one_at_a_time(guard: Path) -> Iterator[None]:
+    """Hold a guard file for the length of the block; others of this machine wait, and a killed holder lets go.
+
+    Between judging a lock stale and replacing it, or between two looks at what a folder holds, nobody else may do so.
+    """
     try:
         make_folder(guard.parent)
         with guard.open("w") as file:  # open for writing, as NFS wants it for an exclusive lock

@@ -159,6 +159,15 @@ STEPS = _schema(
     ("versions", pa.string()),
 )
 
+PAST = _schema(
+    *_KEYS,
+    ("prompt_id", _ID),
+    ("successes", pa.int64()),
+    ("valid", pa.int64()),
+    ("mean_tokens", pa.float64()),
+)
+"""Groups with a valid rollout, as forecasters learn from them."""
+
 HISTORY = {
     "forecasts": FORECASTS,
     "acquisitions": ACQUISITIONS,

@@ -34,6 +34,7 @@ from storage.locks import RunLock, hold_run
 from storage.runs import Run, RunState, read_run, write_run
 from storage.store import open_store
 from tasks.commit import save_checkpoint
+from tasks.past import read_past, reads_same_past
 from tasks.plan import RunPlan
 from tasks.prompts import ensure_datasets, make_pool, tokenise, warn_of_overlap
 from tasks.runs import check_plan, continue_run, create_run
@@ -168,7 +169,8 @@ def _build(layout: Layout, plan: RunPlan, record: Run, lock: RunLock) -> Workben
     train = tokenise(layout, settings, settings.prompts.train, policy)
     heldout = tokenise(layout, settings, settings.prompts.heldout, policy)
     warn_of_overlap(train, heldout)
-    pool = make_pool(layout, settings, train, policy)
+    past = read_past(layout, plan.run, record.pins, [prompt.prompt_id for prompt in train.prompts])
+    pool = make_pool(layout, settings, train, policy, past)
     bench = Workbench(
         run=plan.run,
         settings=settings,
@@ -219,7 +221,7 @@ def _restore(bench: Workbench, checkpoint: Path, record: Run) -> None:
     about = read_checkpoint(checkpoint)
     bench.trainer.load_state_dict(load_arrays(checkpoint / "optimizer"))
     state = load_arrays(checkpoint / "predictor")
-    if about.run == record.run or _can_take_over(bench, about, state):
+    if about.run == record.run or (reads_same_past(bench.layout, record) and _can_take_over(bench, about, state)):
         bench.predictor.load_state_dict(state)
     if about.run == record.run:
         bench.step = about.step

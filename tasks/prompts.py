@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from models.difficulty.inputs import reads_embeddings, reads_texts
+from models.difficulty.inputs import reads_embeddings, reads_past, reads_texts
 from models.embeddings import WordllamaEncoder
 from models.errors import ModelError
 from models.policy.hidden import prompt_states
@@ -21,6 +21,7 @@ from models.settings import SecSettings, TrainSettings
 from storage.files import set_aside
 from storage.layout import Layout
 from storage.prompts import holds_dataset, read_dataset, read_embeddings, write_dataset, write_embeddings
+from tasks.past import past_runs
 from tasks.workbench import TokenisedPrompts
 
 logger = logging.getLogger(__name__)
@@ -106,18 +107,24 @@ def _prompt(row: dict[str, Any]) -> Prompt:
     )
 
 
-def make_pool(layout: Layout, settings: TrainSettings, train: TokenisedPrompts, policy: Policy) -> Pool:
-    """The pool of a run, with what its methods read."""
+def make_pool(layout: Layout, settings: TrainSettings, train: TokenisedPrompts, policy: Policy, past: pa.Table) -> Pool:
+    """The pool of a run, with what its methods read.
+
+    Args:
+        past: groups of other runs, rows of `schemas.PAST`.
+    """
+    prompt_ids = tuple(prompt.prompt_id for prompt in train.prompts)
 
     def hidden(rows: Ints) -> NDArray[np.float32]:
         return prompt_states(policy, [train.token_ids[row] for row in rows], settings.update.token_budget)
 
     return Pool(
-        prompt_ids=tuple(prompt.prompt_id for prompt in train.prompts),
+        prompt_ids=prompt_ids,
         embeddings=read_or_make_embeddings(layout, settings, train),
         categories=read_categories(layout, settings, train),
         texts=tuple(prompt.text for prompt in train.prompts) if reads_texts(settings.predictor) else (),
         hidden=hidden,
+        past=past_runs(past, prompt_ids) if reads_past(settings.predictor) else None,
     )
 
 

@@ -12,9 +12,10 @@ from storage.checkpoints import checkpoint_steps
 from storage.errors import StoreError
 from storage.files import check_writable
 from storage.layout import Layout
-from storage.prompts import dataset_digest, dataset_names, holds_dataset
+from storage.prompts import dataset_digest, dataset_names, holds_dataset, read_dataset
 from storage.runs import Run, read_run
 from storage.store import open_store
+from tasks.past import check_past, pin_past
 from tasks.plan import RunPlan, flatten
 from tasks.versions import library_versions
 
@@ -36,6 +37,7 @@ def check_plan(plan: RunPlan) -> None:
         return
     for dataset in (plan.settings.prompts.train, plan.settings.prompts.heldout):
         _check_dataset(layout, dataset)
+    check_past(layout, plan.settings.predictor)
     if plan.fork_from:
         _check_fork(layout, plan)
     else:
@@ -57,6 +59,7 @@ def create_run(layout: Layout, plan: RunPlan, epoch: int) -> Run:
         "model": model_digest(model),
         "libraries": library_versions(),
         "threads": plan.settings.threads or os.cpu_count() or 1,
+        **pin_past(layout, plan.run, plan.settings.predictor, _pool_ids(layout, plan), forked_from),
     }
     return Run(
         run=plan.run,
@@ -138,6 +141,11 @@ def _check_continuable(layout: Layout, plan: RunPlan, known: Run) -> None:
 def _defaults(plan: RunPlan) -> dict[str, Any]:
     """What a run made before a setting existed counts as having set, under dotted keys."""
     return flatten(asdict(TrainSettings(predictor=type(plan.settings.predictor)())))
+
+
+def _pool_ids(layout: Layout, plan: RunPlan) -> list[str]:
+    ids: list[str] = read_dataset(layout, plan.settings.prompts.train)["prompt_id"].to_pylist()
+    return ids
 
 
 def _check_dataset(layout: Layout, name: str) -> None:

@@ -1,5 +1,7 @@
 """What each predictor reads of the pool beside its prompts' ids; no torch."""
 
+from typing import TypeGuard
+
 from models.settings import DepoSettings, DotsSettings, ForerollSettings, GpSettings, GpsSettings, PredictorSettings
 
 STATIC = "static"
@@ -11,6 +13,16 @@ def reads_embeddings(settings: PredictorSettings) -> bool:
     if isinstance(settings, DepoSettings):
         return settings.encoder == STATIC
     return isinstance(settings, GpsSettings | GpSettings | DotsSettings | ForerollSettings)
+
+
+def past_wanted(settings: PredictorSettings) -> str:
+    """Which past runs the predictor reads into `Pool.past`, as the setting says it; `none` where it reads none."""
+    return settings.past if reads_past(settings) else "none"
+
+
+def reads_past(settings: PredictorSettings) -> TypeGuard[ForerollSettings]:
+    """Whether the predictor needs `Pool.past`."""
+    return isinstance(settings, ForerollSettings)
 
 
 def reads_texts(settings: PredictorSettings) -> bool:

@@ -24,7 +24,7 @@ def rows(store: Path, sql: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(
     "predictor",
-    [{"name": "pcl", "width": 16}, pytest.param({"name": "foreroll"}, marks=pytest.mark.slow)],
+    [{"name": "pcl", "width": 16}, pytest.param({"name": "foreroll", "past": "none"}, marks=pytest.mark.slow)],
     ids=lambda one: one["name"],
 )
 def test_a_replay_from_an_older_checkpoint_ends_with_the_same_bytes(predictor: dict[str, Any], tmp_path: Path) -> None:
