@@ -139,7 +139,9 @@ def _read_step(layout: Layout, run: str, step: int, schemas: dict[str, pa.Schema
     parts: dict[str, list[pa.Table]] = {name: [schema.empty_table()] for name, schema in schemas.items()}
     for name, file in named_files(layout, layout.commit(run, step), list(schemas)):
         if not file.looks_whole():
-            raise StoreError(f"{file.path.relative_to(layout.root)} is {'damaged' if file.path.exists() else 'missing'}")
+            raise StoreError(
+                f"{file.path.relative_to(layout.root)} is {'damaged' if file.path.exists() else 'missing'}"
+            )
         parts[name].append(read_table(file.path, schemas[name]))
     return {name: pa.concat_tables(tables) for name, tables in parts.items()}
 

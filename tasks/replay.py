@@ -6,6 +6,7 @@ learned. A run replayed alone gets what it had itself: its pool, its seeds, and
 the past runs that it pinned; its own predictor then forecasts what it stored.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
@@ -16,7 +17,7 @@ import pyarrow as pa
 from models.difficulty import build_predictor
 from models.difficulty.inputs import reads_logprobs, reads_past
 from models.difficulty.metrics import weighted_spearman
-from models.difficulty.prequential import SELECTED, Groups, Tally, calibration, chance_of, judge
+from models.difficulty.prequential import SELECTED, SLICES, Groups, Tally, calibration, chance_of, judge
 from models.difficulty.trial import Trial
 from models.records import Floats, Forecast, Ints, Observation, PastRuns, Pool
 from models.seeding import derive_rng, derive_seed
@@ -25,7 +26,7 @@ from storage.layout import Layout
 from storage.replay import RunSteps, StoredStep, find_steps, read_steps
 from storage.runs import Run, read_run
 from storage.store import open_store
-from tasks.leaderboard import Line, ReplayReport, Series
+from tasks.leaderboard import Line, ReplayReport
 from tasks.past import past_runs, read_past
 from tasks.replay_plan import ReplayPlan
 from tasks.replay_pool import replay_pool
@@ -66,12 +67,13 @@ class Walk:
     """Share of each step's groups."""
     steps: list[tuple[str, int]] = field(default_factory=list)
     stored_forecasts: int = 0
+    """Candidates' forecasts in the history."""
 
     def __post_init__(self) -> None:
         self.row_of = {prompt_id: row for row, prompt_id in enumerate(self.pool.prompt_ids)}
 
 
-def replay(plan: ReplayPlan) -> ReplayReport:
+def replay_history(plan: ReplayPlan) -> ReplayReport:
     """Walk the runs of the plan with its predictors, and judge them.
 
     Raises:
@@ -87,7 +89,7 @@ def replay(plan: ReplayPlan) -> ReplayReport:
     walk = Walk(layout, pool, contenders, faults, alone=len(chosen) == 1)
     for number, (record, steps) in enumerate(zip(records, chosen, strict=True)):
         walk_run(walk, number, record, steps)
-    return _report(walk, plan, chosen)
+    return _report(walk, records, chosen, plan.seed)
 
 
 def walk_run(walk: Walk, number: int, record: Run, chosen: RunSteps) -> None:
@@ -99,6 +101,7 @@ def walk_run(walk: Walk, number: int, record: Run, chosen: RunSteps) -> None:
     for stored in read_steps(walk.layout, chosen, walk.faults, logprobs=logprobs):
         groups = _known(walk, stored.groups, unknown)
         observation = _observation(walk, groups, stored.tokens)
+        walk.stored_forecasts += len(stored.candidates)
         for contender in walk.contenders:
             _walk_step(walk, contender, stored, observation, seed)
         _remember(walk, number, record.run, stored.step, groups, observation)
@@ -152,8 +155,8 @@ def _considered(walk: Walk, candidates: pa.Table, groups: Ints) -> tuple[Ints, F
 def _judge_step(contender: Contender, forecast: Forecast, observation: Observation) -> None:
     """Remember what the step says of a predictor."""
     chance = chance_of(forecast, observation.valid)
-    p_success = forecast.p_success.astype(np.float32)  # as forecasts are stored
-    contender.tally.add(p_success=p_success, chance=chance.astype(np.float32))
+    p_success = forecast.p_success.astype(np.float32).astype(np.float64)  # as forecasts are stored
+    contender.tally.add(p_success=p_success.astype(np.float32), chance=chance.astype(np.float32))
     informative = _informative(observation)
     best = np.argsort(-chance, kind="stable")[: (len(chance) + 1) // 2]
     contender.best_half.append((int(informative[best].sum()), len(best)))
@@ -226,6 +229,48 @@ def _informative(observation: Observation) -> np.ndarray:
 
 def _at(forecast: Forecast, positions: Ints) -> Forecast:
     return Forecast(forecast.p_success[positions], forecast.p_sd[positions], forecast.expected_tokens[positions])
+
+
+def _report(walk: Walk, records: Sequence[Run], chosen: Sequence[RunSteps], seed: int) -> ReplayReport:
+    shared = walk.shared
+    groups = Groups(*(shared.column(name) for name in ("row", "successes", "valid", "weight", "decision")))  # type: ignore[arg-type]
+    informative = (groups.successes > 0) & (groups.successes < groups.valid)
+    lines = [_line(walk, one, groups, records, derive_rng(seed, "bootstrap")) for one in walk.contenders]
+    replayed = Counter(run for run, _ in walk.steps)
+    return ReplayReport(
+        store=str(walk.layout.root),
+        runs={one.run: replayed[one.run] for one in chosen},
+        steps=walk.steps,
+        prompts=len(np.unique(groups.row)),
+        groups=len(groups.row),
+        slices={name: len(groups.of(name)) for name in SLICES},
+        informative=walk.informative,
+        informative_share=float(informative.mean()) if len(informative) else float("nan"),
+        stored_forecasts=walk.stored_forecasts if walk.alone else 0,
+        lines=sorted(lines, key=lambda line: line.score),
+        faults=walk.faults,
+    )
+
+
+def _line(walk: Walk, one: Contender, groups: Groups, records: Sequence[Run], rng: np.random.Generator) -> Line:
+    p_success, chance = (one.tally.column(name).astype(np.float64) for name in ("p_success", "chance"))
+    found, size = np.array(one.best_half, np.int64).reshape(-1, 2).sum(axis=0)
+    return Line(
+        label=one.label,
+        settings=asdict(one.settings),
+        scores=judge(p_success, chance, groups, rng),
+        calibration=calibration(p_success, groups),
+        best_half=float(found / size) if size else float("nan"),
+        spearman=one.spearman,
+        expected=one.expected,
+        reproduced=one.reproduced if walk.alone and _is_own(one.settings, records[0]) else None,
+    )
+
+
+def _is_own(settings: PredictorSettings, record: Run) -> bool:
+    """Whether a run forecast with this predictor; settings younger than the run count as their defaults."""
+    own = record.config.get("predictor", {})
+    return bool(own.get("name") == settings.name and asdict(type(settings)()) | own == asdict(settings))
 
 
 def _record(layout: Layout, run: str) -> Run:

@@ -18,6 +18,8 @@ class ReplayPlan:
     """Glob of the runs."""
     where: str = "true"
     """SQL condition on the columns of the views `runs` and `steps`."""
+    seed: int = 0
+    """Of the bootstrap, and of which prompts are held out."""
     publish: str = ""
     """Name under which the best is published; empty publishes nothing."""
     margin: float = 0.0

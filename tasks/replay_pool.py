@@ -34,10 +34,7 @@ def replay_pool(layout: Layout, runs: Sequence[Run], predictors: Iterable[Predic
         StoreError: no dataset is left.
     """
     wanted = list(predictors)
-    for settings in wanted:
-        if isinstance(settings, PclSettings):
-            raise ModelError(f"predictor {settings.name} reads the live policy's states, which no history holds: "
-                             "it cannot be replayed")  # fmt: skip
+    _check(wanted)
     names, faults = _datasets(layout, runs)
     prompts = _Prompts()
     for name in names:
@@ -49,6 +46,14 @@ def replay_pool(layout: Layout, runs: Sequence[Run], predictors: Iterable[Predic
         texts=tuple(prompts.texts),
     )
     return pool, faults
+
+
+def _check(predictors: Sequence[PredictorSettings]) -> None:
+    if any(isinstance(settings, PclSettings) for settings in predictors):
+        raise ModelError("predictor pcl reads the live policy's states, which no history holds: leave it out")
+    tags = {settings.category for settings in predictors if isinstance(settings, SecSettings)}
+    if len(tags) > 1:
+        raise ModelError(f"predictor sec groups prompts by one tag a replay, not by {', '.join(sorted(tags))}")
 
 
 def datasets_of(run: Run) -> list[str]:
@@ -88,8 +93,7 @@ def _add(layout: Layout, name: str, predictors: Sequence[PredictorSettings], pro
         prompts.texts += [texts[at] for at in kept]
     if any(reads_embeddings(settings) for settings in predictors):
         prompts.embeddings.append(dataset_embeddings(layout, name, ids, texts)[kept])
-    for settings in predictors:
-        if isinstance(settings, SecSettings):
-            categories = dataset_categories(layout, name, settings.category)
-            prompts.categories += [categories[at] for at in kept]
+    for tag in {settings.category for settings in predictors if isinstance(settings, SecSettings)}:
+        categories = dataset_categories(layout, name, tag)
+        prompts.categories += [categories[at] for at in kept]
     return [f"dataset {name}: prompt {ids[at]} is left out, because its text changed" for at in sorted(changed)]

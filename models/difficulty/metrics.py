@@ -58,7 +58,8 @@ def weighted_spearman(x: Floats, y: Floats, weights: Floats) -> float:
 
 def levels(values: Floats) -> Ints:
     """[G] how many distinct values are smaller: all that ranks depend on, whatever the weights."""
-    return rankdata(values, method="dense").astype(np.int64) - 1
+    dense: Ints = rankdata(values, method="dense").astype(np.int64)
+    return dense - 1
 
 
 def spearman_of_levels(x: Ints, y: Ints, weights: Floats) -> float:

@@ -14,7 +14,6 @@ Intervals are percentiles of a bootstrap over prompts: a prompt is drawn with
 all its groups, because they are alike.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -142,8 +141,8 @@ class _Slice:
     def scores(self, weights: Floats, rng: np.random.Generator, resamples: int) -> dict[str, Score]:
         """Figures under the weights, and their spread when prompts are drawn anew."""
         drawn = np.array([self._figures(weights * self._draw(rng)) for _ in range(resamples)])
-        figures = self._figures(weights)
-        return {name: Score(value, *_ends(drawn[:, at])) for at, (name, value) in enumerate(figures_by_name(figures))}
+        figures = zip(METRICS, self._figures(weights), strict=True)
+        return {name: Score(value, *_ends(drawn[:, at])) for at, (name, value) in enumerate(figures)}
 
     def _draw(self, rng: np.random.Generator) -> Floats:
         """[G] how often each group's prompt is drawn, of as many draws as there are prompts."""
@@ -164,11 +163,6 @@ class _Slice:
             float(self._nll @ rollouts / total),
             expected_calibration_error(self._p, self._rates, rollouts),
         ]
-
-
-def figures_by_name(figures: Sequence[float]) -> list[tuple[str, float]]:
-    """Figures in the order of `METRICS`, with their names."""
-    return list(zip(METRICS, figures, strict=True))
 
 
 def _ends(drawn: Floats) -> tuple[float, float]:

@@ -1,0 +1,49 @@
+"""`foreroll replay`."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from flows.config import merge, read_toml
+from flows.environment import apply_defaults
+from flows.replay_config import ReplayConfig, build_replay_config, named_predictors
+
+
+def replay_from_command_line(
+    *,
+    config_file: Path | None,
+    predictors: Sequence[str],
+    assignments: Sequence[str],
+    format_: str,
+    **options: Any,
+) -> None:
+    """Resolve the configuration, replay, and print the leaderboard."""
+    given = {name: str(value) for name, value in options.items() if value is not None}
+    config = resolve_replay(read_toml(config_file) if config_file else {}, given, predictors, assignments)
+    apply_defaults()
+    _replay(config, format_)
+
+
+def resolve_replay(
+    from_file: dict[str, Any], given: dict[str, Any], predictors: Sequence[str], assignments: Sequence[str]
+) -> ReplayConfig:
+    """What the options mean; predictors named on the command line take the place of the file's.
+
+    Raises:
+        ConfigError: a value is wrong.
+    """
+    if predictors or assignments or "predictors" not in from_file:
+        given = {**given, "predictors": named_predictors(predictors, assignments)}
+        from_file = {key: value for key, value in from_file.items() if key != "predictors"}
+    return build_replay_config(merge(from_file, given))
+
+
+def _replay(config: ReplayConfig, format_: str) -> None:
+    from tasks.leaderboard import report_json, report_lines
+    from tasks.replay import replay_history
+
+    report = replay_history(config.plan())
+    click.echo(json.dumps(report_json(report)) if format_ == "json" else "\n".join(report_lines(report)))
