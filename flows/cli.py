@@ -88,7 +88,7 @@ def runs(run: str | None, store: Path) -> None:
 @one_line_errors
 def sql(query: str, format_: str, output: Path | None, store: Path) -> None:
     """Query the history: views forecasts, rollouts, groups, tokens, updates, predictor_updates, evaluations,
-    steps, runs, prompts. Read-only: one SELECT, which sees committed steps only.
+    steps, runs, predictors, prompts. Read-only: one SELECT, which sees committed steps only.
 
     Example: foreroll sql "select step, avg(reward) from rollouts group by step order by step"
     """

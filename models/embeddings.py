@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Sequence
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from typing import Any
 
@@ -15,6 +15,19 @@ from models.errors import ModelError
 
 _WEIGHTS = "weights/l2_supercat_256.safetensors"
 _TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
+_MISSING = "prompts are embedded with the package wordllama: pip install wordllama"
+
+
+def encoder_name() -> str:
+    """Names the encoder and its weights; the key of cached embeddings.
+
+    Raises:
+        ModelError: the package is not installed.
+    """
+    try:
+        return f"wordllama-{version('wordllama')}-256"
+    except PackageNotFoundError as error:
+        raise ModelError(_MISSING) from error
 
 
 class WordllamaEncoder:
@@ -30,8 +43,7 @@ class WordllamaEncoder:
         package = files("wordllama")
         vectors = load_file(str(package / _WEIGHTS))["embedding.weight"]
         self._model = inference(vectors, Tokenizer.from_file(str(package / _TOKENIZER)))
-        self.name = f"wordllama-{version('wordllama')}-256"
-        """Names the encoder and its weights; the key of cached embeddings."""
+        self.name = encoder_name()
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """[len(texts), 256] rows of unit length; a text without a token gets the zero vector."""
@@ -48,7 +60,7 @@ def _import_inference() -> Any:
     try:
         from wordllama.inference import WordLlamaInference
     except ImportError as error:
-        raise ModelError("prompts are embedded with the package wordllama: pip install wordllama") from error
+        raise ModelError(_MISSING) from error
     finally:
         root.handlers[:] = handlers
         root.setLevel(level)

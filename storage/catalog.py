@@ -9,7 +9,6 @@ lacks is null. So a query has nothing that it could write, and sees nothing
 outside the views, whatever it says.
 """
 
-import json
 import logging
 import os
 import re
@@ -26,9 +25,9 @@ from pyarrow.fs import LocalFileSystem
 from storage.errors import StoreError
 from storage.files import file_digest, numbers_in
 from storage.layout import STEP_FOLDER, Layout
+from storage.listings import predictors_table, runs_table
 from storage.parquet import read_table
 from storage.prompts import dataset_names
-from storage.runs import list_runs
 from storage.schemas import HISTORY, PROMPTS, STEPS
 from storage.views import JOINED, views_needed
 
@@ -46,19 +45,6 @@ _SEALED: dict[str, str | bool | int | float | list[str]] = {
     "temp_directory": "",
     "python_enable_replacements": False,  # no variables of this process
 }
-
-_RUNS = pa.schema(
-    {
-        "run_id": pa.string(),
-        "state": pa.string(),
-        "created_at": pa.string(),
-        "target": pa.int64(),
-        "message": pa.string(),
-        "config": pa.string(),
-        "pins": pa.string(),
-        "forked_from": pa.string(),
-    }
-)
 
 
 @dataclass(frozen=True)
@@ -111,7 +97,9 @@ def connect(
     committed = _committed_files(layout, tables, run)
     for name in views:
         if name == "runs":
-            con.from_arrow(_runs_table(layout)).create_view(name)
+            con.from_arrow(runs_table(layout)).create_view(name)
+        elif name == "predictors":
+            con.from_arrow(predictors_table(layout)).create_view(name)
         elif name == "prompts":
             con.from_arrow(_dataset(_dataset_files(layout), PROMPTS, check)).create_view(name)
         elif name in JOINED:
@@ -168,23 +156,6 @@ def _check_one_select(sql: str) -> None:
 def _first_paragraph(error: Exception) -> str:
     """What is wrong, in one line: DuckDB repeats the query below it, or adds a stack trace."""
     return " ".join(str(error).split("\n\n", 1)[0].split())
-
-
-def _runs_table(layout: Layout) -> pa.Table:
-    rows = [
-        {
-            "run_id": run.run,
-            "state": run.state,
-            "created_at": run.created_at,
-            "target": run.target,
-            "message": run.message,
-            "config": json.dumps(run.config),
-            "pins": json.dumps(run.pins),
-            "forked_from": json.dumps(run.forked_from),
-        }
-        for run in list_runs(layout)
-    ]
-    return pa.Table.from_pylist(rows, schema=_RUNS)
 
 
 def damaged_files(layout: Layout) -> list[tuple[str, str]]:

@@ -8,6 +8,7 @@ from storage.errors import StoreError
 
 STEP_FOLDER = re.compile(r"step=(\d{8,})")
 SAVED_FILE = re.compile(r"rows-(\d+)\.parquet")
+VERSION_FOLDER = re.compile(r"([1-9]\d*)")
 PART_FILE = re.compile(r"part-(\d+)\.parquet")
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
@@ -71,6 +72,21 @@ class Layout:
 
     def checkpoint(self, run: str, step: int) -> Path:
         return self.checkpoints(run) / f"step={step:08d}"
+
+    def predictors(self) -> Path:
+        return self.root / "predictors"
+
+    def predictor(self, name: str) -> Path:
+        return self.predictors() / check_name("predictor", name)
+
+    def predictor_version(self, name: str, version: int) -> Path:
+        return self.predictor(name) / str(version)
+
+    def predictor_guard(self, name: str) -> Path:
+        return self.predictor(name) / ".guard"
+
+    def promotions(self, name: str) -> Path:
+        return self.predictor(name) / "promotions.jsonl"
 
     def runs(self) -> Path:
         return self.root / "runs"

@@ -52,7 +52,7 @@ JOINED = {
     ),
     **{name: View((f"raw.{name}",), f"from raw.{name}") for name in HISTORY if name not in ("forecasts", "rollouts")},
 }
-VIEWS = (*JOINED, "prompts", "runs")
+VIEWS = (*JOINED, "predictors", "prompts", "runs")
 """Every view that a query can name, but those in the schema `raw`: one for each table as it is stored."""
 
 

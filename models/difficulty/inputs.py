@@ -8,6 +8,17 @@ STATIC = "static"
 """The encoder of `depo` that is the pool's embeddings."""
 
 
+def encoder_of(settings: PredictorSettings, static: str) -> str:
+    """What encodes the prompts that the predictor reads; empty where it reads only what is counted.
+
+    Args:
+        static: the encoder behind `Pool.embeddings`.
+    """
+    if reads_embeddings(settings):
+        return static
+    return settings.encoder if isinstance(settings, DepoSettings) else ""
+
+
 def reads_embeddings(settings: PredictorSettings) -> bool:
     """Whether the predictor needs `Pool.embeddings`."""
     if isinstance(settings, DepoSettings):

@@ -194,5 +194,38 @@ def create_store_when_told(root: str) -> None:
     print("created")
 
 
+def publish_when_told(root: str, count: str) -> None:
+    """Publish so many versions of `base`, and print their numbers."""
+    from storage.layout import Layout
+    from storage.registry import publish
+    from tests.storage.small_registry import make_version
+
+    print("ready")
+    sys.stdin.readline()
+    for _ in range(int(count)):
+        print(publish(Layout(Path(root)), "base", make_version()))
+
+
+def publish_and_die(root: str, calls: str) -> None:
+    """Publish a version of `base`, and be killed instead of the given call that syncs a file or folder."""
+    import signal
+
+    from storage.layout import Layout
+    from storage.registry import publish
+    from tests.storage.small_registry import make_version
+
+    left, sync = int(calls), os.fsync
+
+    def deadly(descriptor: int) -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        sync(descriptor)
+
+    os.fsync = deadly
+    publish(Layout(Path(root)), "base", make_version())
+
+
 if __name__ == "__main__":
     globals()[sys.argv[1]](*sys.argv[2:])

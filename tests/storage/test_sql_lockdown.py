@@ -241,8 +241,8 @@ def test_queries_of_one_select_run(house: Path, sql: str, rows: list[dict[str, o
 def test_tables_can_be_listed_described_and_summarised(house: Path) -> None:
     layout = Layout(house / "store")
     assert query_locked(layout, "show tables")["name"].to_pylist() == [
-        "acquisitions", "evaluations", "forecasts", "groups", "predictor_updates", "prompts", "rewards", "rollouts",
-        "runs", "steps", "tokens", "updates",
+        "acquisitions", "evaluations", "forecasts", "groups", "predictor_updates", "predictors", "prompts", "rewards",
+        "rollouts", "runs", "steps", "tokens", "updates",
     ]  # fmt: skip
     described = query_locked(layout, "describe forecasts")["column_name"].to_pylist()
     assert described == [

@@ -1,0 +1,238 @@
+"""Published predictors: immutable numbered versions of a name, and which of them was promoted.
+
+A version is a folder, `predictors/<name>/<number>/`, that appears whole. Which
+one `@best` means is the last line of `promotions.jsonl` beside it.
+"""
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from storage.errors import StoreError
+from storage.files import file_digest, new_folder, numbers_in, remove_leftovers, write_over
+from storage.layout import VERSION_FOLDER, Layout
+from storage.locks import one_at_a_time
+from storage.parquet import read_table, table_bytes
+from storage.schemas import PAST
+
+logger = logging.getLogger(__name__)
+
+_CONFIG, _LINEAGE, _SCORES = "config.json", "lineage.json", "scores.json"
+_STATE, _PAST = "state.safetensors", "past.parquet"
+
+
+@dataclass(frozen=True)
+class Version:
+    """What a version holds."""
+
+    config: Mapping[str, Any]
+    """The predictor's settings, and all else that a state must fit; when published also `published_at` and `files`."""
+    lineage: Mapping[str, Any]
+    """What it was trained on, with digests."""
+    scores: Mapping[str, Any]
+    """How well it forecast in replay."""
+    state: dict[str, np.ndarray]
+    """The predictor's state."""
+    past: pa.Table
+    """The groups that it was trained on, rows of `schemas.PAST`."""
+
+
+@dataclass(frozen=True)
+class Promotion:
+    """A line of the promotions log."""
+
+    version: int
+    reason: str
+    promoted_at: str
+    """UTC, ISO 8601."""
+
+
+def publish(layout: Layout, name: str, version: Version) -> int:
+    """Store a version under the next number; a publisher that is killed leaves none.
+
+    Raises:
+        StoreError: the name is not allowed, or the file system refuses the write.
+    """
+    with one_at_a_time(layout.predictor_guard(name)):
+        remove_leftovers(layout.predictor(name))
+        number = max(versions(layout, name), default=0) + 1
+        with new_folder(layout.predictor_version(name, number)) as folder:
+            _write(folder, version)
+    return number
+
+
+def promote(layout: Layout, name: str, version: int, reason: str) -> None:
+    """Make a version the one that `@best` means, and log why.
+
+    Raises:
+        StoreError: there is no such version.
+    """
+    _check_exists(layout, name, version)
+    with one_at_a_time(layout.predictor_guard(name)):
+        log = [*promotions(layout, name), Promotion(version, reason, _now())]
+        lines = "".join(json.dumps(asdict(line), ensure_ascii=False) + "\n" for line in log)
+        write_over(layout.promotions(name), lines.encode())
+
+
+def promotions(layout: Layout, name: str) -> list[Promotion]:
+    """All promotions of a name, oldest first.
+
+    Raises:
+        StoreError: the log is damaged.
+    """
+    path = layout.promotions(name)
+    if not path.exists():
+        return []
+    try:
+        return [Promotion(**json.loads(line)) for line in path.read_text().splitlines()]
+    except (OSError, ValueError, TypeError) as error:
+        raise StoreError(f"{path} is not readable ({error}): restore it, or set it aside") from error
+
+
+def predictor_names(layout: Layout) -> list[str]:
+    """Names that have a version."""
+    folders = layout.predictors().glob("[!.]*")
+    return sorted(folder.name for folder in folders if numbers_in(folder, VERSION_FOLDER))
+
+
+def versions(layout: Layout, name: str) -> list[int]:
+    """Versions of a name, ascending."""
+    return numbers_in(layout.predictor(name), VERSION_FOLDER)
+
+
+def resolve(layout: Layout, reference: str) -> tuple[str, int]:
+    """Name and number that `NAME`, `NAME@latest`, `NAME@best` or `NAME@NUMBER` means; the first two mean the same.
+
+    Raises:
+        StoreError: there is no such version.
+    """
+    name, at, wanted = reference.partition("@")
+    known = versions(layout, name)
+    if not known:
+        names = ", ".join(predictor_names(layout)) or "none"
+        raise StoreError(f"no predictor {name!r} is published in {layout.root}; it has: {names}")
+    if wanted == "latest" or not at:
+        return name, known[-1]
+    if wanted == "best":
+        return name, _best(layout, name)
+    if not (wanted.isascii() and wanted.isdigit()):
+        raise StoreError(f"predictor {reference!r}: after the @ comes the number of a version, latest or best")
+    _check_exists(layout, name, int(wanted))
+    return name, int(wanted)
+
+
+def read_version(layout: Layout, name: str, number: int) -> Version:
+    """A version, all of its files compared with their digests.
+
+    Raises:
+        StoreError: there is none, or it is damaged.
+    """
+    _check_exists(layout, name, number)
+    folder = layout.predictor_version(name, number)
+    try:
+        config = _read_json(folder / _CONFIG)
+        for file, digest in config["files"].items():
+            if file_digest(folder / file) != digest:
+                raise StoreError(f"{file} is not what was published")
+        return Version(
+            config=config,
+            lineage=_read_json(folder / _LINEAGE),
+            scores=_read_json(folder / _SCORES),
+            state=load((folder / _STATE).read_bytes()),
+            past=read_table(folder / _PAST, PAST),
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError, StoreError) as error:
+        raise StoreError(
+            f"version {number} of predictor {name} is damaged ({error}): restore or delete {folder}, and use another"
+        ) from error
+
+
+def version_digest(layout: Layout, name: str, number: int) -> str:
+    """SHA-256 of a version's config, which holds the digests of its other files.
+
+    Raises:
+        StoreError: there is no such version.
+    """
+    _check_exists(layout, name, number)
+    return file_digest(layout.predictor_version(name, number) / _CONFIG)
+
+
+def list_versions(layout: Layout) -> list[dict[str, Any]]:
+    """Name, number, config, lineage, scores and last promotion of every version; a damaged one is left out, named."""
+    return [row for name in predictor_names(layout) for row in _list_versions(layout, name)]
+
+
+def _list_versions(layout: Layout, name: str) -> list[dict[str, Any]]:
+    try:
+        log = promotions(layout, name)
+    except StoreError as error:
+        logger.warning("%s", error)
+        log = []
+    rows = []
+    for number in versions(layout, name):
+        folder = layout.predictor_version(name, number)
+        try:
+            about = {key: _read_json(folder / f"{key}.json") for key in ("config", "lineage", "scores")}
+        except (OSError, ValueError) as error:
+            logger.warning("version %d of predictor %s is damaged (%s) and left out", number, name, error)
+            continue
+        last = next((line for line in reversed(log) if line.version == number), None)
+        rows.append(
+            {"name": name, "version": number, "promotion": last, "best": bool(last and last is log[-1]), **about}
+        )
+    return rows
+
+
+def _write(folder: Path, version: Version) -> None:
+    contents = {
+        _STATE: save({name: array.copy(order="C") for name, array in version.state.items()}),
+        _PAST: table_bytes(version.past.cast(PAST)),
+        _LINEAGE: _json(version.lineage),
+        _SCORES: _json(version.scores),
+    }
+    for file, data in contents.items():
+        (folder / file).write_bytes(data)
+    files = {file: file_digest(folder / file) for file in contents}
+    (folder / _CONFIG).write_bytes(_json({**version.config, "published_at": _now(), "files": files}))
+
+
+def _best(layout: Layout, name: str) -> int:
+    log = promotions(layout, name)
+    known = versions(layout, name)
+    numbers = ", ".join(map(str, known))
+    if not log:
+        raise StoreError(f"predictor {name} has no @best, because no version was promoted; it has: {numbers}")
+    if log[-1].version not in known:
+        raise StoreError(
+            f"version {log[-1].version} of predictor {name}, which was promoted, is gone; it has: {numbers}"
+        )
+    return log[-1].version
+
+
+def _check_exists(layout: Layout, name: str, number: int) -> None:
+    known = versions(layout, name)
+    if number not in known:
+        numbers = ", ".join(map(str, known)) or "none"
+        raise StoreError(f"predictor {name} has no version {number} in {layout.root}; it has: {numbers}")
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
+
+
+def _json(values: Mapping[str, Any]) -> bytes:
+    return json.dumps(values, indent=2, ensure_ascii=False).encode() + b"\n"
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

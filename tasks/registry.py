@@ -1,0 +1,92 @@
+"""Published predictors: what a version says of itself, and whether a run can begin with it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import pyarrow as pa
+
+from models.difficulty.base import State
+from models.difficulty.inputs import encoder_of
+from models.embeddings import encoder_name
+from models.settings import PredictorSettings
+from storage.errors import StoreError
+from storage.layout import Layout
+from storage.past import commits_digest
+from storage.prompts import dataset_digest
+from storage.registry import Version
+from storage.schemas import SCHEMA_VERSION
+from tasks.versions import library_versions
+
+
+def make_version(
+    layout: Layout,
+    settings: PredictorSettings,
+    state: State,
+    *,
+    past: pa.Table,
+    snapshot: Mapping[str, int],
+    datasets: Sequence[str],
+    scores: Mapping[str, Any],
+) -> Version:
+    """A version, ready to be published.
+
+    Args:
+        state: what the predictor learned.
+        past: the groups that it learned from, rows of `schemas.PAST`.
+        snapshot: the runs that these are from, each with the last of its steps that was read.
+        datasets: the prompts that it was trained on.
+    """
+    return Version(
+        config={
+            "predictor": asdict(settings),
+            "schema_version": SCHEMA_VERSION,
+            "encoder": encoder_of(settings, encoder_name()),
+            "libraries": library_versions(),
+        },
+        lineage={
+            "runs": {
+                run: {"step": step, "sha256": commits_digest(layout, run, step)} for run, step in snapshot.items()
+            },
+            "datasets": {name: dataset_digest(layout, name) for name in datasets},
+            "groups": len(past),
+        },
+        scores=scores,
+        state=state,
+        past=past,
+    )
+
+
+def check_version(version: Version, reference: str, settings: PredictorSettings) -> None:
+    """Refuse a version that is of another kind than the predictor that is to begin with it.
+
+    Args:
+        reference: how the user named it.
+
+    Raises:
+        StoreError: names what the version has, and what is wanted.
+    """
+    config = version.config
+    ours = {
+        "predictor": settings.name,
+        "history schema": SCHEMA_VERSION,
+        "encoder": encoder_of(settings, encoder_name()) or "none",
+    }
+    theirs = {
+        "predictor": config["predictor"]["name"],
+        "history schema": config["schema_version"],
+        "encoder": config["encoder"] or "none",
+    }
+    for what, wanted in ours.items():
+        if theirs[what] != wanted:
+            raise StoreError(
+                f"predictor {reference} was trained with {what} {theirs[what]}, and {what} {wanted} is wanted here: "
+                f"{_MEND[what]}"
+            )
+
+
+_MEND = {
+    "predictor": "name the same with --set predictor=NAME, or begin with another version",
+    "history schema": "train it anew with `foreroll replay`",
+    "encoder": "use the same one, or begin with another version",
+}
