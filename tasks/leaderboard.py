@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from models.difficulty.prequential import METRICS, SLICES, Score
@@ -49,43 +49,49 @@ class ReplayReport:
     """Everything that a replay found."""
 
     store: str
-    runs: Mapping[str, int]
+    runs: Mapping[str, int] = field(default_factory=dict)
     """Steps replayed of each run."""
-    steps: Sequence[tuple[str, int]]
-    prompts: int
+    steps: Sequence[tuple[str, int]] = ()
+    prompts: int = 0
     """That have a group."""
-    groups: int
-    slices: Mapping[str, int]
+    groups: int = 0
+    slices: Mapping[str, int] = field(default_factory=dict)
     """Groups of each slice."""
-    informative: Sequence[float]
+    informative: Sequence[float] = ()
     """Share of informative groups of each step."""
-    informative_share: float
+    informative_share: float = math.nan
     """Of all groups."""
-    stored_forecasts: int
+    stored_forecasts: int = 0
     """Of the run that was replayed alone; 0 where there were several."""
-    lines: Sequence[Line]
-    """Best first."""
-    faults: Sequence[str]
+    lines: Sequence[Line] = ()
+    """Best first; empty where the history was published before, and not replayed again."""
+    faults: Sequence[str] = ()
     """What was left out, and why."""
+    published: str = ""
+    """What became of publishing, where that was asked for."""
 
 
 def report_lines(report: ReplayReport) -> list[str]:
     """The report for a terminal."""
+    if not report.lines:
+        return [report.published]
     lines = [_summary(report), *(f"note: {fault}" for fault in report.faults)]
     for name in _slices(report):
         rows = [_cells(line, name) for line in report.lines]
         lines += ["", f"{_ABOUT[name]} ({report.slices[name]:,} groups)", *_aligned([_head(name), *rows])]
-    return [*lines, *_reproduced(report)]
+    return [*lines, *_reproduced(report), *([report.published] if report.published else [])]
 
 
 def report_markdown(report: ReplayReport) -> str:
     """The report as a page."""
-    lines = ["# Replay", "", _summary(report), "", *(f"- {fault}" for fault in report.faults)]
+    lines = ["# Replay", "", f"{_summary(report)}." if report.lines else "", ""]
+    lines += [f"- {fault}" for fault in report.faults]
     for name in _slices(report):
         rows = [_cells(line, name) for line in report.lines]
         lines += ["", f"## {name.capitalize()}", "", f"{_ABOUT[name]} ({report.slices[name]:,} groups).", ""]
         lines += ["| " + " | ".join(row) + " |" for row in (_head(name), ["---"] * len(_head(name)), *rows)]
-    return "\n".join([*lines, *_reproduced(report), ""])
+    notes = [*_reproduced(report), *([report.published] if report.published else [])]
+    return "\n".join([*lines, *(f"\n{note}." for note in notes), ""])
 
 
 def leaderboard_rows(report: ReplayReport) -> list[dict[str, Any]]:
@@ -101,6 +107,14 @@ def report_json(report: ReplayReport) -> dict[str, Any]:
     """The report as JSON values; what is undefined is null."""
     found: dict[str, Any] = _no_nan(asdict(report))
     return found
+
+
+def score_json(line: Line) -> dict[str, Any]:
+    """The figures of a line as JSON values, a metric as [value, low, high]."""
+    return {
+        name: {metric: _no_nan([one.value, one.low, one.high]) for metric, one in scores.items()}
+        for name, scores in line.scores.items()
+    }
 
 
 def _summary(report: ReplayReport) -> str:

@@ -1,80 +1,30 @@
-"""Walks a history with predictors: forecast a step, judge, and only then learn from it.
-
-A predictor that reads past runs begins anew with each run, and is given all
-groups of the runs replayed before it; any other carries on with what it has
-learned. A run replayed alone gets what it had itself: its pool, its seeds, and
-the past runs that it pinned; its own predictor then forecasts what it stored.
-"""
+"""A replay from beginning to end: find the history, walk it, judge, and publish the best."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 
 import numpy as np
-import polars as pl
-import pyarrow as pa
 
-from models.difficulty import build_predictor
-from models.difficulty.inputs import reads_logprobs, reads_past
-from models.difficulty.metrics import weighted_spearman
-from models.difficulty.prequential import SELECTED, SLICES, Groups, Tally, calibration, chance_of, judge
-from models.difficulty.trial import Trial
-from models.records import Floats, Forecast, Ints, Observation, PastRuns, Pool
-from models.seeding import derive_rng, derive_seed
+from models.difficulty.prequential import SLICES, Groups, calibration, judge
+from models.records import Floats
+from models.seeding import derive_rng
 from models.settings import PredictorSettings
 from storage.layout import Layout
-from storage.replay import RunSteps, StoredStep, find_steps, read_steps
+from storage.replay import find_steps
 from storage.runs import Run, read_run
 from storage.store import open_store
 from tasks.leaderboard import Line, ReplayReport
-from tasks.past import past_runs, read_past
+from tasks.publish import already_published, publish_best
 from tasks.replay_plan import ReplayPlan
 from tasks.replay_pool import replay_pool
-
-
-@dataclass
-class Contender:
-    """A predictor in the walk, with what is remembered of it."""
-
-    label: str
-    settings: PredictorSettings
-    trial: Trial | None = None
-    tally: Tally = field(default_factory=Tally)
-    """p_success and chance of every judged group."""
-    spearman: list[float] = field(default_factory=list)
-    """Of each step's groups."""
-    expected: list[float] = field(default_factory=list)
-    """Mean forecast chance that a group of the step is informative."""
-    best_half: list[tuple[int, int]] = field(default_factory=list)
-    """Informative groups among the better half of each step's groups, and the size of that half."""
-    reproduced: int = 0
-    """Forecasts of candidates that are the stored ones to the bit."""
-
-
-@dataclass
-class Walk:
-    """The state of a replay between two steps."""
-
-    layout: Layout
-    pool: Pool
-    contenders: list[Contender]
-    faults: list[str]
-    alone: bool
-    """One run only."""
-    shared: Tally = field(default_factory=Tally)
-    """What is known of every judged group, whoever forecasts it."""
-    informative: list[float] = field(default_factory=list)
-    """Share of each step's groups."""
-    steps: list[tuple[str, int]] = field(default_factory=list)
-    stored_forecasts: int = 0
-    """Candidates' forecasts in the history."""
-
-    def __post_init__(self) -> None:
-        self.row_of = {prompt_id: row for row, prompt_id in enumerate(self.pool.prompt_ids)}
+from tasks.walk import Contender, Walk, walk_run
 
 
 def replay_history(plan: ReplayPlan) -> ReplayReport:
-    """Walk the runs of the plan with its predictors, and judge them.
+    """Walk the runs of the plan with its predictors, judge them, and publish the best where the plan says so.
+
+    A history that was published already is not walked again.
 
     Raises:
         StoreError: nothing matches, or the store cannot be read.
@@ -83,163 +33,26 @@ def replay_history(plan: ReplayPlan) -> ReplayReport:
     layout = open_store(plan.store)
     chosen = find_steps(layout, plan.runs, plan.where)
     records = [_record(layout, one.run) for one in chosen]
+    done = already_published(layout, plan, records, chosen) if plan.publish else ""
+    if done:
+        return ReplayReport(store=str(layout.root), published=done)
     pool, faults = replay_pool(layout, records, plan.predictors.values())
     faults += [fault for one in chosen for fault in one.faults]
     contenders = [Contender(label, settings) for label, settings in plan.predictors.items()]
     walk = Walk(layout, pool, contenders, faults, alone=len(chosen) == 1)
-    for number, (record, steps) in enumerate(zip(records, chosen, strict=True)):
-        walk_run(walk, number, record, steps)
-    return _report(walk, records, chosen, plan.seed)
+    for record, steps in zip(records, chosen, strict=True):
+        walk_run(walk, record, steps)
+    report = _report(walk, records, plan.seed)
+    return replace(report, published=publish_best(walk, plan, report, records, chosen)) if plan.publish else report
 
 
-def walk_run(walk: Walk, number: int, record: Run, chosen: RunSteps) -> None:
-    """Replay the steps of one run."""
-    seed = record.config.get("seed", 0)
-    _begin(walk, record, seed)
-    unknown: dict[str, int] = {}
-    logprobs = any(reads_logprobs(one.settings) for one in walk.contenders)
-    for stored in read_steps(walk.layout, chosen, walk.faults, logprobs=logprobs):
-        groups = _known(walk, stored.groups, unknown)
-        observation = _observation(walk, groups, stored.tokens)
-        walk.stored_forecasts += len(stored.candidates)
-        for contender in walk.contenders:
-            _walk_step(walk, contender, stored, observation, seed)
-        _remember(walk, number, record.run, stored.step, groups, observation)
-    if unknown:
-        walk.faults.append(
-            f"run {record.run}: {sum(unknown.values())} groups of {len(unknown)} prompts are left out, because no "
-            f"dataset of the run has them (the first is {next(iter(unknown))}): their text changed, or it is gone"
-        )
-
-
-def _begin(walk: Walk, record: Run, seed: int) -> None:
-    """Fresh predictors where a run wants them; the others carry on."""
-    for contender in walk.contenders:
-        if contender.trial is None or reads_past(contender.settings):
-            pool = walk.pool
-            if reads_past(contender.settings):
-                pool = replace(pool, past=_past(walk, record))
-            predictor = build_predictor(contender.settings, pool, seed=derive_seed(seed, "predictor"))
-            contender.trial = Trial(contender.label, predictor)
-
-
-def _past(walk: Walk, record: Run) -> PastRuns:
-    """The groups of the runs replayed before; of a run that is alone, those that it pinned."""
-    if walk.alone:
-        ids = walk.pool.prompt_ids
-        return past_runs(read_past(walk.layout, record.run, record.pins, ids), ids)
-    names = ("run", "step", "row", "successes", "valid")
-    run, step, row, successes, valid = (walk.shared.column(name).astype(np.int64) for name in names)
-    return PastRuns(run, step, row, successes, valid, walk.shared.column("mean_tokens").astype(np.float64))
-
-
-def _walk_step(walk: Walk, contender: Contender, stored: StoredStep, observation: Observation, seed: int) -> None:
-    """Forecast, freeze, and only then let the predictor see what came of it."""
-    assert contender.trial is not None
-    rows, p_stored = _considered(walk, stored.candidates, observation.rows)
-    forecast = contender.trial.forecast(rows, seed=derive_seed(seed, stored.step, "forecast"))
-    contender.trial.observe(observation, seed=derive_seed(seed, stored.step, "observe"))
-    contender.reproduced += int(np.sum(forecast.p_success.astype(np.float32) == p_stored)) if len(p_stored) else 0
-    _judge_step(contender, _at(forecast, np.searchsorted(rows, observation.rows)), observation)
-
-
-def _considered(walk: Walk, candidates: pa.Table, groups: Ints) -> tuple[Ints, Floats]:
-    """Ascending pool rows of the step's candidates, with the p_success that was stored; without any the groups' own."""
-    if len(candidates) == 0:
-        return np.unique(groups), np.empty(0)
-    known = [(walk.row_of.get(prompt_id, -1), at) for at, prompt_id in enumerate(candidates["prompt_id"].to_pylist())]
-    kept = np.array(sorted(pair for pair in known if pair[0] >= 0), np.int64).reshape(-1, 2)
-    return kept[:, 0], candidates["p_success"].to_numpy()[kept[:, 1]]
-
-
-def _judge_step(contender: Contender, forecast: Forecast, observation: Observation) -> None:
-    """Remember what the step says of a predictor."""
-    chance = chance_of(forecast, observation.valid)
-    p_success = forecast.p_success.astype(np.float32).astype(np.float64)  # as forecasts are stored
-    contender.tally.add(p_success=p_success.astype(np.float32), chance=chance.astype(np.float32))
-    informative = _informative(observation)
-    best = np.argsort(-chance, kind="stable")[: (len(chance) + 1) // 2]
-    contender.best_half.append((int(informative[best].sum()), len(best)))
-    rates = observation.successes / observation.valid
-    told = len(rates) > 1
-    contender.spearman.append(weighted_spearman(p_success, rates, np.ones(len(rates))) if told else float("nan"))
-    contender.expected.append(float(chance.mean()) if len(chance) else float("nan"))
-
-
-def _remember(walk: Walk, number: int, run: str, step: int, groups: pa.Table, observation: Observation) -> None:
-    """Keep what every predictor is judged by."""
-    size = len(observation.rows)
-    walk.shared.add(
-        run=np.full(size, number, np.int32),
-        step=np.full(size, step, np.int32),
-        row=observation.rows.astype(np.int32),
-        successes=observation.successes.astype(np.int16),
-        valid=observation.valid.astype(np.int16),
-        mean_tokens=observation.mean_tokens.astype(np.float32),
-        weight=_weights(groups),
-        decision=np.array([_DECISIONS.get(one, -1) for one in groups["decision"].to_pylist()], np.int8),
-    )
-    walk.informative.append(float(_informative(observation).mean()) if size else float("nan"))
-    walk.steps.append((run, step))
-
-
-_DECISIONS = {name: at for at, name in enumerate(SELECTED)}
-
-
-def _weights(groups: pa.Table) -> np.ndarray:
-    """[G] 1 / propensity in first rounds, 0 in later ones; 1 for groups that nobody selected."""
-    propensity = groups["propensity"].to_numpy(zero_copy_only=False).astype(np.float64)
-    weights = np.where(np.isnan(propensity), 1.0, 1.0 / np.maximum(propensity, 1e-9))
-    later = ~np.isnan(propensity) & (groups["round"].to_numpy() > 0)
-    return np.where(later, 0.0, weights).astype(np.float32)
-
-
-def _known(walk: Walk, groups: pa.Table, unknown: dict[str, int]) -> pa.Table:
-    """The groups of prompts that are in the pool; the others are counted."""
-    ids = groups["prompt_id"].to_pylist()
-    kept = [prompt_id in walk.row_of for prompt_id in ids]
-    for prompt_id, known in zip(ids, kept, strict=True):
-        if not known:
-            unknown[prompt_id] = unknown.get(prompt_id, 0) + 1
-    return groups if all(kept) else groups.filter(pa.array(kept, pa.bool_()))
-
-
-def _observation(walk: Walk, groups: pa.Table, tokens: pa.Table | None) -> Observation:
-    ids = groups["prompt_id"].to_pylist()
-    return Observation(
-        rows=np.array([walk.row_of[prompt_id] for prompt_id in ids], np.int64),
-        successes=groups["successes"].to_numpy().astype(np.int64),
-        valid=groups["valid"].to_numpy().astype(np.int64),
-        mean_tokens=groups["mean_tokens"].to_numpy(zero_copy_only=False).astype(np.float64),
-        mean_logprobs=_mean_logprobs(ids, tokens) if tokens is not None else None,
-    )
-
-
-def _mean_logprobs(ids: Sequence[str], tokens: pa.Table) -> Floats:
-    """[G] mean over rollouts of the mean log-probability of their tokens."""
-    mean = pl.col("logprobs").list.mean().cast(pl.Float64).mean()
-    means = pl.DataFrame(tokens).group_by("prompt_id", maintain_order=True).agg(mean).rows()
-    found: Mapping[str, float | None] = dict(means)
-    return np.array([found[one] if found[one] is not None else np.nan for one in ids], np.float64)
-
-
-def _informative(observation: Observation) -> np.ndarray:
-    return (observation.successes > 0) & (observation.successes < observation.valid)
-
-
-def _at(forecast: Forecast, positions: Ints) -> Forecast:
-    return Forecast(forecast.p_success[positions], forecast.p_sd[positions], forecast.expected_tokens[positions])
-
-
-def _report(walk: Walk, records: Sequence[Run], chosen: Sequence[RunSteps], seed: int) -> ReplayReport:
-    shared = walk.shared
-    groups = Groups(*(shared.column(name) for name in ("row", "successes", "valid", "weight", "decision")))  # type: ignore[arg-type]
+def _report(walk: Walk, records: Sequence[Run], seed: int) -> ReplayReport:
+    groups = judged_groups(walk)
     informative = (groups.successes > 0) & (groups.successes < groups.valid)
     lines = [_line(walk, one, groups, records, derive_rng(seed, "bootstrap")) for one in walk.contenders]
-    replayed = Counter(run for run, _ in walk.steps)
     return ReplayReport(
         store=str(walk.layout.root),
-        runs={one.run: replayed[one.run] for one in chosen},
+        runs=dict(Counter(run for run, _ in walk.steps)),
         steps=walk.steps,
         prompts=len(np.unique(groups.row)),
         groups=len(groups.row),
@@ -252,8 +65,20 @@ def _report(walk: Walk, records: Sequence[Run], chosen: Sequence[RunSteps], seed
     )
 
 
+def judged_groups(walk: Walk) -> Groups:
+    """What all predictors are judged by."""
+    column = walk.shared.column
+    return Groups(
+        row=column("row").astype(np.int32),
+        successes=column("successes").astype(np.int16),
+        valid=column("valid").astype(np.int16),
+        weight=column("weight").astype(np.float32),
+        decision=column("decision").astype(np.int8),
+    )
+
+
 def _line(walk: Walk, one: Contender, groups: Groups, records: Sequence[Run], rng: np.random.Generator) -> Line:
-    p_success, chance = (one.tally.column(name).astype(np.float64) for name in ("p_success", "chance"))
+    p_success, chance = _column(one, "p_success"), _column(one, "chance")
     found, size = np.array(one.best_half, np.int64).reshape(-1, 2).sum(axis=0)
     return Line(
         label=one.label,
@@ -265,6 +90,11 @@ def _line(walk: Walk, one: Contender, groups: Groups, records: Sequence[Run], rn
         expected=one.expected,
         reproduced=one.reproduced if walk.alone and _is_own(one.settings, records[0]) else None,
     )
+
+
+def _column(one: Contender, name: str) -> Floats:
+    values: Floats = one.tally.column(name).astype(np.float64)
+    return values
 
 
 def _is_own(settings: PredictorSettings, record: Run) -> bool:

@@ -63,6 +63,11 @@ def datasets_of(run: Run) -> list[str]:
     return list(run.pins.get("datasets", {}))
 
 
+def stored_datasets(layout: Layout, runs: Sequence[Run]) -> list[str]:
+    """Datasets of all runs that the store has."""
+    return _datasets(layout, runs)[0]
+
+
 def _datasets(layout: Layout, runs: Sequence[Run]) -> tuple[list[str], list[str]]:
     names: dict[str, None] = {}
     faults = []

@@ -44,6 +44,8 @@ def resolve_replay(
 def _replay(config: ReplayConfig, format_: str) -> None:
     from tasks.leaderboard import report_json, report_lines
     from tasks.replay import replay_history
+    from tasks.replay_files import write_files
 
     report = replay_history(config.plan())
+    write_files(report, markdown=config.markdown, plots=config.plots)
     click.echo(json.dumps(report_json(report)) if format_ == "json" else "\n".join(report_lines(report)))
