@@ -38,7 +38,7 @@ class ConfigError(Exception):
 class TrainConfig(BaseModel):
     """Everything that a training run is made of."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, frozen=True, serialize_by_alias=True)
 
     preset: str | None = None
     """Preset whose values stand where this config says nothing."""

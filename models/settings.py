@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
 
-_STRICT = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+_STRICT = ConfigDict(extra="forbid", use_attribute_docstrings=True, serialize_by_alias=True)
 
 Share = Annotated[float, Ge(0.0), Le(1.0)]
 
@@ -126,11 +126,25 @@ class OverlongSettings:
     """`penalise` only: over the last so many tokens before max_tokens the reward falls linearly by 1."""
 
 
+_START = (
+    "Published version to begin with: `NAME@best`, `NAME@latest` or `NAME@NUMBER`, fixed as a number when the run is "
+    "created; empty begins anew."
+)
+"""Stands here because pydantic reads no docstring of a field that is inherited."""
+
+
 @dataclass(frozen=True, kw_only=True)
-class MoppsSettings:
-    """Beta posterior for each prompt, with forgetting (MoPPS)."""
+class StartSettings:
+    """What every predictor has: where it begins."""
 
     __pydantic_config__ = _STRICT
+
+    start: Annotated[str, Field(alias="from", description=_START)] = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MoppsSettings(StartSettings):
+    """Beta posterior for each prompt, with forgetting (MoPPS)."""
 
     name: Literal["mopps"] = "mopps"
     """Predictor."""
@@ -143,10 +157,8 @@ class MoppsSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GpsSettings:
+class GpsSettings(StartSettings):
     """Latent-variable model shared by all prompts (GPS, arXiv 2602.01970)."""
-
-    __pydantic_config__ = _STRICT
 
     name: Literal["gps"] = "gps"
     """Predictor."""
@@ -173,10 +185,8 @@ class GpsSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DepoSettings:
+class DepoSettings(StartSettings):
     """Scorer of prompt texts with two heads and a ranking loss (DEPO, arXiv 2602.06375)."""
-
-    __pydantic_config__ = _STRICT
 
     name: Literal["depo"] = "depo"
     """Predictor."""
@@ -199,10 +209,8 @@ class DepoSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DotsSettings:
+class DotsSettings(StartSettings):
     """Attention of a prompt to recently observed ones (DOTS, arXiv 2506.05316)."""
-
-    __pydantic_config__ = _STRICT
 
     name: Literal["dots"] = "dots"
     """Predictor."""
@@ -217,10 +225,8 @@ class DotsSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PclSettings:
+class PclSettings(StartSettings):
     """Value head on the policy's own state at the end of the prompt (PCL, arXiv 2510.01135)."""
-
-    __pydantic_config__ = _STRICT
 
     name: Literal["pcl"] = "pcl"
     """Predictor."""
@@ -235,10 +241,8 @@ class PclSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LastSettings:
+class LastSettings(StartSettings):
     """Success rate of a prompt's last visit: a baseline."""
-
-    __pydantic_config__ = _STRICT
 
     name: Literal["last"] = "last"
     """Predictor."""
@@ -249,10 +253,8 @@ class LastSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeanSettings:
+class MeanSettings(StartSettings):
     """Mean success rate of a prompt's visits: a baseline."""
-
-    __pydantic_config__ = _STRICT
 
     name: Literal["mean"] = "mean"
     """Predictor."""
@@ -265,10 +267,8 @@ class MeanSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class KalmanSettings:
+class KalmanSettings(StartSettings):
     """Kalman filter on the logit of each prompt's success (KGPS, arXiv 2607.27610)."""
-
-    __pydantic_config__ = _STRICT
 
     name: Literal["kalman"] = "kalman"
     """Predictor."""
@@ -281,10 +281,8 @@ class KalmanSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DpsSettings:
+class DpsSettings(StartSettings):
     """Three-state hidden Markov model for each prompt (DPS, arXiv 2603.10887)."""
-
-    __pydantic_config__ = _STRICT
 
     name: Literal["dps"] = "dps"
     """Predictor."""
@@ -295,10 +293,8 @@ class DpsSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GpSettings:
+class GpSettings(StartSettings):
     """Gaussian process on embeddings, carried by reference prompts (VIP, arXiv 2602.01601)."""
-
-    __pydantic_config__ = _STRICT
 
     name: Literal["gp"] = "gp"
     """Predictor."""
@@ -313,10 +309,8 @@ class GpSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GresoSettings:
+class GresoSettings(StartSettings):
     """Streaks of groups that all agreed (GRESO, arXiv 2506.02177)."""
-
-    __pydantic_config__ = _STRICT
 
     name: Literal["greso"] = "greso"
     """Predictor."""
@@ -327,10 +321,8 @@ class GresoSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SecSettings:
+class SecSettings(StartSettings):
     """Categories of prompts as the arms of a bandit (SEC, arXiv 2505.14970)."""
-
-    __pydantic_config__ = _STRICT
 
     name: Literal["sec"] = "sec"
     """Predictor."""
@@ -341,10 +333,8 @@ class SecSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ForerollSettings:
+class ForerollSettings(StartSettings):
     """Shared model of texts and past runs, sharpened by each prompt's own record."""
-
-    __pydantic_config__ = _STRICT
 
     name: Literal["foreroll"] = "foreroll"
     """Predictor."""

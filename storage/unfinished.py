@@ -29,9 +29,12 @@ class UnfinishedRound:
 
     def save(self, columns: Mapping[str, Any]) -> None:
         """Add rows; they survive the process."""
-        table = build_table(self._schema, columns, **self._keys)
         number = max(numbers_in(self._folder, SAVED_FILE), default=-1) + 1
-        write_once(self._folder / f"rows-{number}.parquet", table_bytes(table))
+        write_once(self._folder / f"rows-{number}.parquet", table_bytes(self.table(columns)))
+
+    def table(self, columns: Mapping[str, Any]) -> pa.Table:
+        """Rows as they are saved, for those that need no saving."""
+        return build_table(self._schema, columns, **self._keys)
 
     def read(self) -> pa.Table:
         """All rows saved, in the order of saving; an unreadable file is set aside."""

@@ -69,8 +69,10 @@ def _write_tokens(
         bench.history.write("tokens", step, columns, round_, round=round_)
         return
     done = set(unfinished.read()["group_id"].to_pylist())
-    _generate_and_save(bench, {group: request for group, request in requests.items() if group not in done}, unfinished)
-    bench.history.write("tokens", step, _in_order(unfinished.read(), requests), round_, round=round_)
+    missing = {group: request for group, request in requests.items() if group not in done}
+    fresh = _generate_and_save(bench, missing, unfinished)
+    tokens = pa.concat_tables([unfinished.read(), unfinished.table(_token_columns(fresh))])
+    bench.history.write("tokens", step, _in_order(tokens, requests), round_, round=round_)
 
 
 def _generate(bench: Workbench, requests: dict[str, Request]) -> Iterable[Group]:
@@ -80,8 +82,8 @@ def _generate(bench: Workbench, requests: dict[str, Request]) -> Iterable[Group]
         yield groups[position], requests[groups[position]], generations
 
 
-def _generate_and_save(bench: Workbench, requests: dict[str, Request], unfinished: UnfinishedRound) -> None:
-    """Save groups now and then, and those that are finished when the engine fails."""
+def _generate_and_save(bench: Workbench, requests: dict[str, Request], unfinished: UnfinishedRound) -> list[Group]:
+    """Save groups now and then, and when the engine fails; returns those that came since the last saving."""
     fresh: list[Group] = []
     saved_at = time.monotonic()
     try:
@@ -90,9 +92,11 @@ def _generate_and_save(bench: Workbench, requests: dict[str, Request], unfinishe
             if time.monotonic() - saved_at > SAVE_SECONDS:
                 unfinished.save(_token_columns(fresh))
                 fresh, saved_at = [], time.monotonic()
-    finally:
+    except BaseException:
         if fresh:
             unfinished.save(_token_columns(fresh))
+        raise
+    return fresh
 
 
 def _in_order(tokens: pa.Table, requests: dict[str, Request]) -> dict[str, Any]:

@@ -10,11 +10,11 @@ from pathlib import Path
 import torch
 
 from models.difficulty import build_predictor
-from models.difficulty.base import State
+from models.difficulty.base import Predictor, State
 from models.difficulty.states import fits
 from models.engines import build_engine
 from models.engines.base import Engine
-from models.errors import ModelError
+from models.errors import EngineError, ModelError
 from models.policy.loading import SMOLLM2, Policy, convert_smollm2, load_policy
 from models.policy.update import PolicyTrainer
 from models.seeding import derive_seed
@@ -34,10 +34,11 @@ from storage.locks import RunLock, hold_run
 from storage.runs import Run, RunState, read_run, write_run
 from storage.store import open_store
 from tasks.commit import save_checkpoint
-from tasks.past import read_past, reads_same_past
+from tasks.past import read_past
 from tasks.plan import RunPlan
 from tasks.prompts import ensure_datasets, make_pool, tokenise, warn_of_overlap
 from tasks.runs import check_plan, continue_run, create_run
+from tasks.start import begin_with, join_past, read_start
 from tasks.versions import library_versions
 from tasks.workbench import Workbench, on_the_bench
 
@@ -153,7 +154,15 @@ def _build_engine(settings: TrainSettings, record: Run, policy: Policy, longest_
     wanted = settings.engine
     if wanted.name == "auto" and "engine" in record.pins:
         wanted = replace(wanted, name=record.pins["engine"])
-    engine, reason = build_engine(policy, wanted, settings.sampling, longest_prompt=longest_prompt)
+    try:
+        engine, reason = build_engine(policy, wanted, settings.sampling, longest_prompt=longest_prompt)
+    except EngineError as error:
+        if "engine" not in record.pins:
+            raise
+        raise EngineError(
+            f"{error}. Run {record.run} keeps the engine that it began with; with another it goes on as a fork: "
+            f"foreroll train --run NEW --from {record.run} --set engine=NAME"
+        ) from error
     if reason:
         logger.info("engine %s: %s", engine.name, reason)
     return engine
@@ -169,9 +178,15 @@ def _build(layout: Layout, plan: RunPlan, record: Run, lock: RunLock) -> Workben
     train = tokenise(layout, settings, settings.prompts.train, policy)
     heldout = tokenise(layout, settings, settings.prompts.heldout, policy)
     warn_of_overlap(train, heldout)
+    start = read_start(layout, plan.run, record.pins)
     past = read_past(layout, plan.run, record.pins, [prompt.prompt_id for prompt in train.prompts])
-    pool = make_pool(layout, settings, train, policy, past)
-    bench = Workbench(
+    pool = make_pool(layout, settings, train, policy, join_past(past, start, plan.run, record.pins))
+    trainer = PolicyTrainer(policy, settings.update, temperature=settings.sampling.temperature)
+    predictor = build_predictor(settings.predictor, pool, seed=derive_seed(settings.seed, "predictor"))
+    about, known = _restore(trainer, predictor, settings, checkpoint, record) if checkpoint else (None, False)
+    if start is not None and not known:
+        begin_with(start, "{name}@{version}".format(**record.pins["predictor"]), settings.predictor, predictor)
+    return Workbench(
         run=plan.run,
         settings=settings,
         layout=layout,
@@ -181,13 +196,13 @@ def _build(layout: Layout, plan: RunPlan, record: Run, lock: RunLock) -> Workben
         train=train,
         heldout=heldout,
         policy=policy,
-        trainer=PolicyTrainer(policy, settings.update, temperature=settings.sampling.temperature),
+        trainer=trainer,
+        predictor=predictor,
         engine=_build_engine(settings, record, policy, max(train.longest, heldout.longest)),
-        predictor=build_predictor(settings.predictor, pool, seed=derive_seed(settings.seed, "predictor")),
+        step=about.step if about else 0,
+        policy_version=about.policy_version if about else 0,
+        skipped_in_a_row=about.skipped_in_a_row if about else 0,
     )
-    if checkpoint:
-        _restore(bench, checkpoint, record)
-    return bench
 
 
 def _load_policy(layout: Layout, settings: TrainSettings, checkpoint: Path | None) -> Policy:
@@ -216,27 +231,35 @@ def _newest_checkpoint(layout: Layout, record: Run) -> Path | None:
     return layout.checkpoint(parent, step)
 
 
-def _restore(bench: Workbench, checkpoint: Path, record: Run) -> None:
-    """Bring the live objects to a checkpoint; one of another run counts as step 0 of this one."""
+def _restore(
+    trainer: PolicyTrainer, predictor: Predictor, settings: TrainSettings, checkpoint: Path, record: Run
+) -> tuple[Checkpoint | None, bool]:
+    """Bring trainer and predictor to a checkpoint.
+
+    Returns:
+        The checkpoint, None when it is another run's, and so step 0 of this one; and whether it goes for the predictor
+        too: a fork that forecasts from another past than its parent begins anew.
+    """
     about = read_checkpoint(checkpoint)
-    bench.trainer.load_state_dict(load_arrays(checkpoint / "optimizer"))
+    trainer.load_state_dict(load_arrays(checkpoint / "optimizer"))
     state = load_arrays(checkpoint / "predictor")
-    if about.run == record.run or (reads_same_past(bench.layout, record) and _can_take_over(bench, about, state)):
-        bench.predictor.load_state_dict(state)
-    if about.run == record.run:
-        bench.step = about.step
-        bench.policy_version = about.policy_version
-        bench.skipped_in_a_row = about.skipped_in_a_row
+    ours = about.run == record.run
+    known = ours or (
+        record.pins.get("keeps_predictor", True)
+        and _can_take_over(predictor, settings.predictor.name, about, state, record.run)
+    )
+    if known:
+        predictor.load_state_dict(state)
+    return about if ours else None, known
 
 
-def _can_take_over(bench: Workbench, about: Checkpoint, state: State) -> bool:
+def _can_take_over(predictor: Predictor, name: str, about: Checkpoint, state: State, run: str) -> bool:
     """Whether a fork can go on with its parent's predictor; warns where it cannot."""
-    name = bench.settings.predictor.name
-    usable = about.predictor == name and fits(state, bench.predictor.state_dict())
+    usable = about.predictor == name and fits(state, predictor.state_dict())
     if not usable:
         logger.warning(
             "run %s: predictor %s starts fresh, because what predictor %s of run %s learned does not fit its settings",
-            bench.run, name, about.predictor, about.run,
+            run, name, about.predictor, about.run,
         )  # fmt: skip
     return usable
 

@@ -15,7 +15,7 @@ from storage.errors import StoreError
 from storage.history import History
 from storage.layout import Layout
 from storage.past import groups_digest, read_groups, snapshot
-from storage.runs import Run, list_runs, read_run
+from storage.runs import list_runs
 
 
 def past_runs(groups: pa.Table, prompt_ids: Sequence[str]) -> PastRuns:
@@ -70,7 +70,7 @@ def pin_past(
     groups = read_groups(layout, steps, prompt_ids)
     shared = set(pc.unique(groups["run_id"]).to_pylist())
     past = {other: step for other, step in steps.items() if other in shared}
-    return {"past": past, "past_digest": groups_digest(groups) if past else ""}
+    return {"past": past, "past_digest": groups_digest(groups)} if past else {"past": {}}
 
 
 def read_past(layout: Layout, run: str, pins: Mapping[str, Any], prompt_ids: Sequence[str]) -> pa.Table:
@@ -94,19 +94,6 @@ def read_past(layout: Layout, run: str, pins: Mapping[str, Any], prompt_ids: Seq
             "the run was created: restore it, or begin a new run"
         )
     return groups
-
-
-def reads_same_past(layout: Layout, fork: Run) -> bool:
-    """Whether a fork forecasts from the same past as its parent does.
-
-    Where it does not, what its parent learned goes with other features; as a rule its groups are in the fork's past.
-    """
-    parent = read_run(layout, fork.forked_from["run"])
-    return parent is not None and _past_of(parent) == _past_of(fork)
-
-
-def _past_of(run: Run) -> tuple[Any, Any]:
-    return run.pins.get("past", {}), run.pins.get("past_digest", "")
 
 
 def _patterns(predictor: PredictorSettings) -> list[str]:

@@ -39,7 +39,7 @@ def make_version(
     """
     return Version(
         config={
-            "predictor": asdict(settings),
+            "predictor": settings_of(settings),
             "schema_version": SCHEMA_VERSION,
             "encoder": encoder_of(settings, encoder_name()),
             "libraries": library_versions(),
@@ -55,6 +55,11 @@ def make_version(
         state=state,
         past=past,
     )
+
+
+def settings_of(settings: PredictorSettings) -> dict[str, Any]:
+    """The settings that what a predictor has learned goes with: all but where it began, and with which past runs."""
+    return {name: value for name, value in asdict(settings).items() if name not in ("start", "past")}
 
 
 def check_version(version: Version, reference: str, settings: PredictorSettings) -> None:

@@ -1,9 +1,11 @@
 """Creating, continuing and forking a run: what is checked before anything is changed, and what its file then says."""
 
 import os
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from models.policy.loading import model_digest, resolve_source
 from models.problems import BUILTIN
@@ -17,7 +19,11 @@ from storage.runs import Run, read_run
 from storage.store import open_store
 from tasks.past import check_past, pin_past
 from tasks.plan import RunPlan, flatten
+from tasks.start import pin_start
 from tasks.versions import library_versions
+
+FORECASTS_FROM = ("predictor", "past", "past_digest")
+"""Pins on which a predictor's features depend: where they differ, what a parent learned goes with other features."""
 
 
 def check_plan(plan: RunPlan) -> None:
@@ -38,19 +44,22 @@ def check_plan(plan: RunPlan) -> None:
     for dataset in (plan.settings.prompts.train, plan.settings.prompts.heldout):
         _check_dataset(layout, dataset)
     check_past(layout, plan.settings.predictor)
+    parent = None
     if plan.fork_from:
-        _check_fork(layout, plan)
+        parent = _check_fork(layout, plan)
     else:
         resolve_source(plan.settings.policy.model)
+    pin_start(layout, plan, parent)
 
 
 def create_run(layout: Layout, plan: RunPlan, epoch: int) -> Run:
     """The file of a new run, with all that it pins."""
     datasets = {plan.settings.prompts.train, plan.settings.prompts.heldout}
-    forked_from = {}
+    forked_from, parent = {}, None
     if plan.fork_from:
         source, step = fork_checkpoint(layout, plan.fork_from)
         forked_from = {"run": source, "step": step}
+        parent = read_run(layout, source)
         model = layout.checkpoint(source, step) / "policy"
     else:
         model = resolve_source(plan.settings.policy.model)
@@ -59,8 +68,13 @@ def create_run(layout: Layout, plan: RunPlan, epoch: int) -> Run:
         "model": model_digest(model),
         "libraries": library_versions(),
         "threads": plan.settings.threads or os.cpu_count() or 1,
+        **pin_start(layout, plan, parent),
         **pin_past(layout, plan.run, plan.settings.predictor, _pool_ids(layout, plan), forked_from),
     }
+    if parent is not None:
+        pins["keeps_predictor"] = all(
+            (parent.pins.get(name) or None) == (pins.get(name) or None) for name in FORECASTS_FROM
+        )
     return Run(
         run=plan.run,
         config=plan.config,
@@ -93,7 +107,8 @@ def fork_checkpoint(layout: Layout, source: str) -> tuple[str, int]:
     return run, int(wanted) if wanted else steps[-1]
 
 
-def _check_fork(layout: Layout, plan: RunPlan) -> None:
+def _check_fork(layout: Layout, plan: RunPlan) -> Run:
+    """The run that is forked."""
     source, _ = fork_checkpoint(layout, plan.fork_from)
     parent = read_run(layout, source)
     if parent is None:
@@ -104,6 +119,7 @@ def _check_fork(layout: Layout, plan: RunPlan) -> None:
             f"cannot fork {plan.fork_from} with policy.model = {wanted}: a fork begins with its parent's weights, "
             f"which are {theirs}'s: leave policy.model as it is, or leave --from out"
         )
+    return parent
 
 
 def _was_forked_from(run: Run, source: str) -> bool:
@@ -140,7 +156,8 @@ def _check_continuable(layout: Layout, plan: RunPlan, known: Run) -> None:
 
 def _defaults(plan: RunPlan) -> dict[str, Any]:
     """What a run made before a setting existed counts as having set, under dotted keys."""
-    return flatten(asdict(TrainSettings(predictor=type(plan.settings.predictor)())))
+    defaults = TrainSettings(predictor=type(plan.settings.predictor)())
+    return flatten(TypeAdapter(TrainSettings).dump_python(defaults, mode="json", by_alias=True))
 
 
 def _pool_ids(layout: Layout, plan: RunPlan) -> list[str]:

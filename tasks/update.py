@@ -46,7 +46,7 @@ def update_policy(run: str, step: int) -> None:
             return
         drift = sync_engine(bench)
         measured = [None, None] if drift is None else [drift.mean, drift.largest]
-        columns |= {name: [value] for name, value in zip(MEASURED, measured, strict=True)}
+        columns |= {name: [_null_if_nan(value)] for name, value in zip(MEASURED, measured, strict=True)}
         bench.history.write("updates", step, columns)
         judge_drift(bench, drift)
 
@@ -141,5 +141,5 @@ def _judge(bench: Workbench, step: int, observation: Observation) -> dict[str, f
     return forecast_quality(forecast.p_success[positions], observation.successes, observation.valid)
 
 
-def _null_if_nan(value: float | int | str) -> float | int | str | None:
+def _null_if_nan(value: float | int | str | None) -> float | int | str | None:
     return None if isinstance(value, float) and math.isnan(value) else value

@@ -49,7 +49,7 @@ class Endpoints:
         """Lend an address no more; says whether this is news."""
         with self._lock:
             news = address not in self._faults
-            self._faults.setdefault(address, reason)
+            self._faults[address] = reason
             return news
 
     def take_back(self, address: str) -> None:

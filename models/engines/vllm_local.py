@@ -9,6 +9,7 @@ import gc
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import psutil
@@ -72,7 +73,9 @@ class VllmEngine:
         waiting = {str(position) for position in range(len(requests))}
         try:
             while waiting:
-                for output in core.step():
+                with _own_errors("generating"):
+                    outputs = core.step()
+                for output in outputs:
                     if output.finished:
                         waiting.remove(output.request_id)
                         yield int(output.request_id), read_generations(output.outputs, self.policy_version)
@@ -82,14 +85,16 @@ class VllmEngine:
     def sync(self, policy_version: int) -> None:
         """Hand the trainer's weights over in memory, and drop every cached prefix."""
         self.policy_version = None
-        if self._asleep:
-            torch.cuda.empty_cache()  # else the trainer's allocator keeps what the engine needs
-            self._llm.wake_up(tags=["weights"])
-        self._llm.collective_rpc("update_policy", args=(checkpoint_weights(self._policy),))
-        if self._asleep:
-            self._llm.wake_up(tags=["kv_cache"])
-            self._asleep = False
-        if not self._llm.reset_prefix_cache():
+        with _own_errors("taking new weights"):
+            if self._asleep:
+                torch.cuda.empty_cache()  # else the trainer's allocator keeps what the engine needs
+                self._llm.wake_up(tags=["weights"])
+            self._llm.collective_rpc("update_policy", args=(checkpoint_weights(self._policy),))
+            if self._asleep:
+                self._llm.wake_up(tags=["kv_cache"])
+                self._asleep = False
+            dropped = self._llm.reset_prefix_cache()
+        if not dropped:
             raise EngineError("vLLM would not drop its cached prefixes: sequences of the old weights are in flight")
         self._llm.llm_engine.set_weight_version(str(policy_version))
         self.policy_version = policy_version
@@ -106,7 +111,8 @@ class VllmEngine:
         from vllm import SamplingParams
 
         prompt = {"prompt_token_ids": list(token_ids)}
-        output = self._llm.generate(prompt, SamplingParams(**scoring_options()), use_tqdm=False)[0]
+        with _own_errors("scoring"):
+            output = self._llm.generate(prompt, SamplingParams(**scoring_options()), use_tqdm=False)[0]
         return [read_scores(output.prompt_logprobs, token_ids)]
 
     def close(self) -> None:
@@ -122,7 +128,7 @@ def _start(policy: Policy, engine: EngineSettings, context: int, *, on_gpu: bool
         from vllm import LLM
     except Exception as error:  # its compiled parts fail in many ways
         raise EngineError(
-            f"engine vllm does not import ({_first_line(error)}): make vllm adds it, or set engine.name = transformers"
+            f"engine vllm does not import ({_first_line(error)}): make vllm adds it, or use engine transformers"
         ) from error
     with tempfile.TemporaryDirectory(prefix="foreroll-vllm-") as folder:
         policy.model.config.save_pretrained(folder)
@@ -146,8 +152,7 @@ def _start(policy: Policy, engine: EngineSettings, context: int, *, on_gpu: bool
             )
         except Exception as error:
             raise EngineError(
-                f"vLLM cannot run {type(policy.model).__name__} here ({_first_line(error)}): "
-                "set engine.name = transformers"
+                f"vLLM cannot run {type(policy.model).__name__} here ({_first_line(error)}): use engine transformers"
             ) from error
 
 
@@ -170,8 +175,20 @@ def _check_memory(policy: Policy, engine: EngineSettings, context: int) -> None:
     if wanted > free:
         raise EngineError(
             f"vLLM wants {wanted:.1f} GiB for weights and cache, and {free:.1f} GiB are free: "
-            "lower engine.kv_cache_gib, or set engine.name = transformers"
+            "lower engine.kv_cache_gib, or use engine transformers"
         )
+
+
+@contextmanager
+def _own_errors(doing: str) -> Iterator[None]:
+    """Turn what vLLM raises into an error of the engine; its engine is lost then, and what was finished is kept."""
+    try:
+        yield
+    except Exception as error:
+        raise EngineError(
+            f"vLLM failed while {doing} ({_first_line(error)}): run again, and with a smaller engine.batch_size if "
+            "it was memory"
+        ) from error
 
 
 def _free_share() -> float:

@@ -8,16 +8,17 @@ the next sync; its groups are asked of the others.
 import logging
 import shutil
 import tempfile
-import time
 import uuid
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import httpx
 
+from models.engines.asking import ask_all
 from models.engines.base import check_context
 from models.engines.endpoints import Endpoints
 from models.engines.vllm_params import make_generation, sampling_options, scoring_options
@@ -35,6 +36,9 @@ HOW_TO_SERVE = (
     "start it with VLLM_SERVER_DEV_MODE=1, --enable-scale-out and "
     "--worker-extension-cls models.engines.vllm_worker.PolicyWorker"
 )
+
+
+_NO_ANSWER = (httpx.HTTPError, httpx.InvalidURL)
 
 
 class _Refused(EngineError):
@@ -69,7 +73,10 @@ class VllmServerEngine:
         self._nonce = uuid.uuid4().hex[:8]
         self.policy_version: int | None = None
         for address in self._endpoints.addresses:
-            self._look_up(address)
+            try:
+                self._look_up(address)
+            except _NO_ANSWER as error:
+                self._fail(address, error)
         self._need_one()
         self._folder = _make_folder(engine.weights_folder)
 
@@ -77,23 +84,7 @@ class VllmServerEngine:
         """Groups as they finish, each from one server; after a failure, those that had begun come first."""
         check_context(requests, self._sampling.max_tokens, self._context)
         threads = len(self._endpoints.addresses) * self._settings.concurrency
-        failure: BaseException | None = None
-        pool = ThreadPoolExecutor(threads, thread_name_prefix="rollouts")
-        asked = {pool.submit(self._ask, request): position for position, request in enumerate(requests)}
-        left = set(asked)
-        try:
-            while left:
-                done, left = wait(left, return_when=FIRST_COMPLETED)
-                for future in done:
-                    if future.exception() is None:
-                        yield asked[future], future.result()
-                    elif failure is None:  # begin nothing new, and keep what others still finish
-                        failure = future.exception()
-                        left = {other for other in left if not other.cancel()}
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
-        if failure:
-            raise failure
+        yield from ask_all(self._ask, requests, threads)
 
     def sync(self, policy_version: int) -> None:
         """Write the weights once, let every server that answers load them, and drop cached prefixes.
@@ -137,11 +128,12 @@ class VllmServerEngine:
         self._http.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _ask(self, request: Request) -> list[Generation]:
+    def _ask(self, request: Request, given_up: Event) -> list[Generation]:
         """One group, from whichever server gives it; pauses grow between tries."""
         for attempt in range(self._settings.retries + 1):
             if attempt > 0:
-                time.sleep(2.0 ** (attempt - 1))
+                if given_up.wait(2.0 ** (attempt - 1)):
+                    break
                 self._revive()
             with self._endpoints.lend() as address:
                 if address is None:
@@ -193,19 +185,30 @@ class VllmServerEngine:
     def _load(self, address: str, folder: Path, label: str) -> None:
         """Bring one server up to date, or give it up. It has the label only when all went well."""
         try:
+            if address in self._endpoints.faults:
+                self._look_up(address)  # it may be another one by now
             try:
                 self._post(address, "/pause?mode=wait")
                 self._post(address, "/update_weight_version", {"new_version": "loading"})
-                self._post(address, "/collective_rpc", {"method": "update_policy", "args": [str(folder.absolute())]})
+                self._update(address, folder)
                 if not self._post(address, "/reset_prefix_cache").json()["success"]:
                     raise EngineError("it would not drop its cached prefixes")
             finally:
                 self._post(address, "/resume")
             self._post(address, "/update_weight_version", {"new_version": label})
-        except (httpx.HTTPError, EngineError, ValueError, KeyError) as error:
+        except (*_NO_ANSWER, EngineError, ValueError, KeyError) as error:
             self._fail(address, error)
         else:
             self._endpoints.take_back(address)
+
+    def _update(self, address: str, folder: Path) -> None:
+        try:
+            self._post(address, "/collective_rpc", {"method": "update_policy", "args": [str(folder.absolute())]})
+        except httpx.HTTPStatusError as error:
+            raise EngineError(
+                f"{error}: it must see {folder.parent} (engine.weights_folder); "
+                f"where it knows no update_policy, {HOW_TO_SERVE}"
+            ) from error
 
     def _revive(self) -> None:
         """Take back the servers that work again and still have the weights."""
@@ -220,21 +223,22 @@ class VllmServerEngine:
                 self._endpoints.take_back(address)
 
     def _look_up(self, address: str) -> None:
-        """Give up a server that does not answer; refuse one that cannot do what a run asks."""
-        try:
-            self._http.get(f"{address}/health", timeout=HEALTH_SECONDS).raise_for_status()
-            models = self._http.get(f"{address}/v1/models", timeout=HEALTH_SECONDS).raise_for_status().json()
-            offers = [
-                self._http.get(f"{address}/weight_info", timeout=HEALTH_SECONDS),
-                self._http.post(f"{address}/inference/v1/generate", json={}, timeout=HEALTH_SECONDS),
-            ]
-        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-            self._fail(address, error)
-            return
+        """Whether a server answers, and can do what a run asks.
+
+        Raises:
+            EngineError: it cannot, and says so.
+            httpx.HTTPError, httpx.InvalidURL: it does not answer.
+        """
+        self._http.get(f"{address}/health", timeout=HEALTH_SECONDS).raise_for_status()
+        models = self._http.get(f"{address}/v1/models", timeout=HEALTH_SECONDS).raise_for_status()
+        offers = [
+            self._http.get(f"{address}/weight_info", timeout=HEALTH_SECONDS),
+            self._http.post(f"{address}/inference/v1/generate", json={}, timeout=HEALTH_SECONDS),
+        ]
         if any(offer.status_code in (httpx.codes.FORBIDDEN, httpx.codes.NOT_FOUND) for offer in offers):
             raise EngineError(f"server {address} takes no new weights or no token ids: {HOW_TO_SERVE}")
         with _readable(address):
-            context = models["data"][0]["max_model_len"]
+            context = models.json()["data"][0]["max_model_len"]
         if context < self._context:
             raise EngineError(
                 f"server {address} takes sequences of {context} tokens, and this run needs {self._context}: "

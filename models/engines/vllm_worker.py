@@ -50,5 +50,6 @@ def _embedding(model: torch.nn.Module) -> Any:
         for module in model.modules()
         if isinstance(module, VocabParallelEmbedding) and not isinstance(module, ParallelLMHead)
     ]
-    assert len(layers) == 1
+    if len(layers) != 1:
+        raise NotImplementedError(f"{type(model).__name__} ties its head to one of {len(layers)} embeddings")
     return layers[0]

@@ -57,7 +57,7 @@ def test_a_run_pins_every_other_run_that_shares_a_prompt(layout: Layout) -> None
     write_run(layout, make_run("idle"))
     assert pin(layout)["past"] == {"first": 3, "second": 3}
     assert pin(layout, run="first")["past"] == {"second": 3}
-    assert pin_past(layout, "new", ForerollSettings(), ["unseen"], {}) == {"past": {}, "past_digest": ""}
+    assert pin_past(layout, "new", ForerollSettings(), ["unseen"], {}) == {"past": {}}
     assert pin_past(layout, "new", MoppsSettings(), POOL, {})["past"] == {}
 
 

@@ -1,6 +1,6 @@
 """What a published version says of itself, and which predictors can begin with it."""
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,8 @@ def make(layout: Layout, settings: PredictorSettings) -> Version:
 def test_a_version_names_what_it_was_trained_on_with_digests(layout: Layout) -> None:
     publish(layout, "base", make(layout, MoppsSettings(decay=0.75)))
     found = read_version(layout, "base", 1)
-    assert found.config["predictor"] == asdict(MoppsSettings(decay=0.75))
+    assert MoppsSettings(**found.config["predictor"]) == MoppsSettings(decay=0.75)
+    assert "past" not in make(layout, ForerollSettings(past="first")).config["predictor"]
     assert found.lineage["groups"] == len(found.past) == 14
     assert found.lineage["datasets"] == {"toy": file_digest(layout.dataset("toy"))}
     runs = found.lineage["runs"]

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 import pytest
-import torch
 
 from models.engines.vllm_local import VllmEngine
 from models.policy.loading import Policy
@@ -30,4 +29,3 @@ def vllm(vllm_session: tuple[VllmEngine, Policy]) -> Iterator[tuple[VllmEngine, 
     engine.sync(0)
     yield engine, policy
     policy.model.load_state_dict(before)
-    torch.set_grad_enabled(True)

@@ -28,8 +28,6 @@ from storage.unfinished import UnfinishedRound
 from tests.flows.small_run import make_store, small_config
 from tests.models.engines.vllm_setup import LONGEST_PROMPT, make_requests, mean_gap, perturb, tiny_policy
 
-pytestmark = pytest.mark.slow
-
 SERVER = (
     *("-m", "vllm.entrypoints.openai.api_server", "--max-model-len", "64", "--enforce-eager"),
     *(
@@ -110,6 +108,7 @@ def test_over_http_too_engine_and_trainer_agree_after_five_updates(servers: list
     engine.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tied", "dtype", "bar"),
     [(False, torch.float32, 1e-4), (True, torch.bfloat16, 0.06)],

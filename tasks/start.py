@@ -1,0 +1,96 @@
+"""Where a run's predictor begins: with a published version, which is fixed as a number when the run is created."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from models.difficulty.base import Predictor
+from models.difficulty.inputs import reads_past
+from models.difficulty.states import fits
+from models.settings import PredictorSettings
+from storage.errors import StoreError
+from storage.layout import Layout
+from storage.registry import Version, read_version, resolve, version_digest
+from storage.runs import Run
+from tasks.plan import RunPlan
+from tasks.registry import check_version, settings_of
+
+
+def pin_start(layout: Layout, plan: RunPlan, parent: Run | None) -> dict[str, Any]:
+    """Name, number and digest of the version that a new run begins with, under `predictor`; empty where it has none.
+
+    A fork that says of its start what its parent says begins with the same version.
+
+    Raises:
+        StoreError: there is no such version, it is damaged, or it is of another kind than the run's predictor.
+    """
+    predictor = plan.settings.predictor
+    if not predictor.start:
+        return {}
+    if parent is not None and _says_the_same(parent, predictor):
+        return {"predictor": parent.pins["predictor"]}
+    name, number = resolve(layout, predictor.start)
+    check_version(read_version(layout, name, number), f"{name}@{number}", predictor)
+    return {"predictor": {"name": name, "version": number, "sha256": version_digest(layout, name, number)}}
+
+
+def read_start(layout: Layout, run: str, pins: Mapping[str, Any]) -> Version | None:
+    """The version that a run began with, None where there is none.
+
+    Raises:
+        StoreError: it is gone, damaged or another than it was.
+    """
+    if "predictor" not in pins:
+        return None
+    name, number = pins["predictor"]["name"], pins["predictor"]["version"]
+    if version_digest(layout, name, number) != pins["predictor"]["sha256"]:
+        raise StoreError(
+            f"run {run} began with predictor {name}@{number}, which is another one by now: restore it, or begin a new "
+            "run"
+        )
+    return read_version(layout, name, number)
+
+
+def join_past(groups: pa.Table, version: Version | None, run: str, pins: Mapping[str, Any]) -> pa.Table:
+    """The groups that a run reads of others, and those of its version; of a run that is in both, the former.
+
+    A run is never its own past, whatever the version says of a run of its name.
+    """
+    if version is None:
+        return groups
+    known = pa.array([run, *pins.get("past", {})], pa.string())
+    theirs = version.past.filter(pc.invert(pc.is_in(version.past["run_id"], known)))
+    return pa.concat_tables([groups, theirs])
+
+
+def begin_with(version: Version, reference: str, settings: PredictorSettings, predictor: Predictor) -> None:
+    """Give a fresh predictor the state of a version; one that reads the past has the version's groups instead.
+
+    Raises:
+        StoreError: the state does not fit the settings; names those of both.
+    """
+    if reads_past(settings):
+        return
+    if not fits(version.state, predictor.state_dict()):
+        raise StoreError(
+            f"no predictor of these settings can begin with {reference}: {_differences(version, settings)}"
+        )
+    predictor.load_state_dict(version.state)
+
+
+def _says_the_same(parent: Run, predictor: PredictorSettings) -> bool:
+    theirs = parent.config["predictor"]
+    same = (theirs["name"], theirs.get("from")) == (predictor.name, predictor.start)
+    return same and "predictor" in parent.pins
+
+
+def _differences(version: Version, settings: PredictorSettings) -> str:
+    theirs, ours = version.config["predictor"], settings_of(settings)
+    differing = [
+        f"predictor.{key} was {theirs.get(key)!r} and is {value!r} here"
+        for key, value in ours.items()
+        if theirs.get(key) != value
+    ]
+    return "; ".join(differing) or "it was trained on a policy or categories of another size"
