@@ -138,7 +138,7 @@ def _spell(steps: Sequence[int]) -> str:
 def _read_step(layout: Layout, run: str, step: int, schemas: dict[str, pa.Schema]) -> Tables:
     parts: dict[str, list[pa.Table]] = {name: [schema.empty_table()] for name, schema in schemas.items()}
     for name, file in named_files(layout, layout.commit(run, step), list(schemas)):
-        if not file.looks_whole():
+        if not file.is_intact():
             raise StoreError(
                 f"{file.path.relative_to(layout.root)} is {'damaged' if file.path.exists() else 'missing'}"
             )

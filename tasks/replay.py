@@ -2,23 +2,23 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 
 from models.difficulty.prequential import SLICES, Groups, calibration, judge
 from models.records import Floats
 from models.seeding import derive_rng
-from models.settings import PredictorSettings
 from storage.layout import Layout
 from storage.replay import find_steps
 from storage.runs import Run, read_run
 from storage.store import open_store
 from tasks.leaderboard import Line, ReplayReport
 from tasks.publish import already_published, publish_best
+from tasks.registry import settings_of
 from tasks.replay_plan import ReplayPlan
 from tasks.replay_pool import replay_pool
-from tasks.walk import Contender, Walk, walk_run
+from tasks.walk import Contender, Walk, is_own, walk_run
 
 
 def replay_history(plan: ReplayPlan) -> ReplayReport:
@@ -82,25 +82,19 @@ def _line(walk: Walk, one: Contender, groups: Groups, records: Sequence[Run], rn
     found, size = np.array(one.best_half, np.int64).reshape(-1, 2).sum(axis=0)
     return Line(
         label=one.label,
-        settings=asdict(one.settings),
+        settings=settings_of(one.settings),
         scores=judge(p_success, chance, groups, rng),
         calibration=calibration(p_success, groups),
         best_half=float(found / size) if size else float("nan"),
         spearman=one.spearman,
         expected=one.expected,
-        reproduced=one.reproduced if walk.alone and _is_own(one.settings, records[0]) else None,
+        reproduced=one.reproduced if walk.alone and is_own(one.settings, records[0]) else None,
     )
 
 
 def _column(one: Contender, name: str) -> Floats:
     values: Floats = one.tally.column(name).astype(np.float64)
     return values
-
-
-def _is_own(settings: PredictorSettings, record: Run) -> bool:
-    """Whether a run forecast with this predictor; settings younger than the run count as their defaults."""
-    own = record.config.get("predictor", {})
-    return bool(own.get("name") == settings.name and asdict(type(settings)()) | own == asdict(settings))
 
 
 def _record(layout: Layout, run: str) -> Run:

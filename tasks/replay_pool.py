@@ -51,6 +51,9 @@ def replay_pool(layout: Layout, runs: Sequence[Run], predictors: Iterable[Predic
 def _check(predictors: Sequence[PredictorSettings]) -> None:
     if any(isinstance(settings, PclSettings) for settings in predictors):
         raise ModelError("predictor pcl reads the live policy's states, which no history holds: leave it out")
+    started = [settings.start for settings in predictors if settings.start]
+    if started:
+        raise ModelError(f"a replay begins its predictors itself: leave from = {started[0]!r} out")
     tags = {settings.category for settings in predictors if isinstance(settings, SecSettings)}
     if len(tags) > 1:
         raise ModelError(f"predictor sec groups prompts by one tag a replay, not by {', '.join(sorted(tags))}")

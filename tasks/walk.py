@@ -24,10 +24,13 @@ from models.records import Floats, Forecast, Ints, Observation, PastRuns, Pool
 from models.seeding import derive_seed
 from models.settings import PredictorSettings
 from storage.layout import Layout
+from storage.registry import Version
 from storage.replay import RunSteps, StoredStep, read_steps
 from storage.runs import Run
 from storage.schemas import PAST
 from tasks.past import past_runs, read_past
+from tasks.registry import settings_of
+from tasks.start import begin_with, join_past, read_start
 
 
 @dataclass
@@ -98,18 +101,35 @@ def _begin(walk: Walk, record: Run, seed: int) -> None:
     """Fresh predictors where a run wants them; the others carry on."""
     for contender in walk.contenders:
         if contender.trial is None or reads_past(contender.settings):
-            pool = walk.pool
-            if reads_past(contender.settings):
-                pool = replace(pool, past=_past(walk, record, contender.settings))
-            predictor = build_predictor(contender.settings, pool, seed=derive_seed(seed, "predictor"))
+            settings, pool = contender.settings, walk.pool
+            start = _start(walk, record, settings)
+            if reads_past(settings):
+                pool = replace(pool, past=_past(walk, record, settings, start))
+            predictor = build_predictor(settings, pool, seed=derive_seed(seed, "predictor"))
+            if start is not None:
+                begin_with(start, record.config["predictor"]["from"], settings, predictor)
             contender.trial = Trial(contender.label, predictor)
 
 
-def _past(walk: Walk, record: Run, settings: PredictorSettings) -> PastRuns:
+def is_own(settings: PredictorSettings, record: Run) -> bool:
+    """Whether a run forecast with this predictor; settings younger than the run count as their defaults."""
+    own = record.config.get("predictor", {})
+    wanted = settings_of(settings)
+    stored = settings_of(type(settings)()) | {name: value for name, value in own.items() if name in wanted}
+    return bool(own.get("name") == settings.name and stored == wanted)
+
+
+def _start(walk: Walk, record: Run, settings: PredictorSettings) -> Version | None:
+    """The published version that a run's own predictor began with."""
+    return read_start(walk.layout, record.run, record.pins) if walk.alone and is_own(settings, record) else None
+
+
+def _past(walk: Walk, record: Run, settings: PredictorSettings, start: Version | None) -> PastRuns:
     """The groups of the runs replayed before, as far as the setting names them; of a run alone those that it pinned."""
     ids = walk.pool.prompt_ids
     if walk.alone:
-        return past_runs(read_past(walk.layout, record.run, record.pins, ids), ids)
+        pinned = read_past(walk.layout, record.run, record.pins, ids)
+        return past_runs(join_past(pinned, start, record.run, record.pins), ids)
     groups = learned_groups(walk)
     wanted = past_wanted(settings).split(",")
     kept = [run for run in walk.runs if "all" in wanted or any(fnmatchcase(run, one.strip()) for one in wanted)]
