@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from flows.config import DEFAULT_STORE, ConfigError, explain, merge, parse_assignments
 from models.settings import (
+    AcquisitionSettings,
     ForerollSettings,
     GpsSettings,
     KalmanSettings,
@@ -50,6 +51,12 @@ class ReplayConfig(BaseModel):
     """NLL by which the best must beat the published one, on prompts that neither learned from, to be promoted."""
     heldout: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.1
     """Share of the prompts that are held out for that."""
+    dense: bool = False
+    """Let the predictors choose anew, from runs whose prompts were rolled out again and again, in place of judging."""
+    rules: tuple[str, ...] = ("informative",)
+    """`dense` only: acquisition rules that each predictor is paired with."""
+    batch: Annotated[int, Field(ge=1)] = 16
+    """`dense` only: prompts in a batch."""
     markdown: Path | None = None
     """File that the leaderboard is written to."""
     plots: Path | None = None
@@ -63,6 +70,18 @@ class ReplayConfig(BaseModel):
             return values
         sections = {label: {"name": label, **one} if isinstance(one, Mapping) else one for label, one in named.items()}
         return {**values, "predictors": sections}
+
+    def acquisitions(self) -> list[AcquisitionSettings]:
+        """The rules of a dense replay.
+
+        Raises:
+            ConfigError: there is no such rule.
+        """
+        adapter = TypeAdapter(AcquisitionSettings)
+        try:
+            return [adapter.validate_python({"name": rule, "batch_size": self.batch}) for rule in self.rules]
+        except ValidationError as error:
+            raise ConfigError("; ".join(f"--rule: {explain(detail)}" for detail in error.errors())) from None
 
     def plan(self) -> ReplayPlan:
         """What the pipeline is asked for."""

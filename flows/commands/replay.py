@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from flows.commands.tables import format_table
 from flows.config import merge, read_toml
 from flows.environment import apply_defaults
 from flows.replay_config import ReplayConfig, build_replay_config, named_predictors
@@ -18,13 +19,19 @@ def replay_from_command_line(
     predictors: Sequence[str],
     assignments: Sequence[str],
     format_: str,
+    rules: Sequence[str],
     **options: Any,
 ) -> None:
     """Resolve the configuration, replay, and print the leaderboard."""
-    given = {name: str(value) for name, value in options.items() if value is not None}
+    given: dict[str, Any] = {name: str(value) for name, value in options.items() if value not in (None, False)}
+    if rules:
+        given["rules"] = list(rules)
     config = resolve_replay(read_toml(config_file) if config_file else {}, given, predictors, assignments)
     apply_defaults()
-    _replay(config, format_)
+    if config.dense:
+        _dense(config, format_)
+    else:
+        _replay(config, format_)
 
 
 def resolve_replay(
@@ -49,3 +56,13 @@ def _replay(config: ReplayConfig, format_: str) -> None:
     report = replay_history(config.plan())
     write_files(report, markdown=config.markdown, plots=config.plots)
     click.echo(json.dumps(report_json(report)) if format_ == "json" else "\n".join(report_lines(report)))
+
+
+def _dense(config: ReplayConfig, format_: str) -> None:
+    rules = config.acquisitions()
+
+    from tasks.dense import dense_json, dense_replay, dense_rows
+
+    lines = dense_replay(config.plan(), rules)
+    head, *rows = dense_rows(lines)
+    click.echo(json.dumps(dense_json(lines)) if format_ == "json" else format_table(head, rows))

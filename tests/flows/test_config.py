@@ -16,6 +16,7 @@ from flows.config import (
     read_preset,
     read_toml,
 )
+from flows.replay_config import ReplayConfig, build_replay_config
 from models.settings import EngineSettings, GpsSettings, MoppsSettings, TrainSettings
 from storage.runs import Run, write_run
 from storage.store import open_store
@@ -31,17 +32,19 @@ def test_every_shipped_preset_is_a_valid_config(name: str) -> None:
 
 def test_deployments_point_at_flows_and_their_parameters_are_valid() -> None:
     deployments = yaml.safe_load((ROOT / "prefect.yaml").read_text())["deployments"]
-    assert [deployment["name"] for deployment in deployments] == ["train"]
+    builders = {"train": (build_config, "0 2 * * *"), "replay": (build_replay_config, "0 5 * * *")}
+    assert [deployment["name"] for deployment in deployments] == list(builders)
     for deployment in deployments:
+        build, cron = builders[deployment["name"]]
         file, function = deployment["entrypoint"].split(":")
         assert f"def {function}(" in (ROOT / file).read_text()
-        build_config(deployment["parameters"]["config"])
-        assert deployment["schedules"][0]["cron"] == "0 2 * * *"
+        build(deployment["parameters"]["config"])
+        assert deployment["schedules"][0]["cron"] == cron
 
 
 def test_every_field_is_documented_beneath_its_definition() -> None:
-    schema = TrainConfig.model_json_schema()
-    described = {"TrainConfig": schema, **schema["$defs"]}
+    train, replay = TrainConfig.model_json_schema(), ReplayConfig.model_json_schema()
+    described = {"TrainConfig": train, "ReplayConfig": replay, **train["$defs"], **replay["$defs"]}
     for name, part in described.items():
         for field, about in part.get("properties", {}).items():
             assert about.get("description"), f"{name}.{field}"

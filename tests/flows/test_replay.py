@@ -16,6 +16,7 @@ from flows.cli import main
 from flows.replay import replay
 from flows.replay_config import ReplayConfig, build_replay_config
 from storage.layout import Layout
+from storage.prompts import read_dataset
 from storage.registry import versions
 from storage.store import open_store
 from tasks.leaderboard import ReplayReport
@@ -165,3 +166,19 @@ def test_a_damaged_step_is_a_note_and_not_an_error(past: Path) -> None:
         "note: run second: step 2 is left out: history/rewards/run_id=second/step=00000002/part-0.parquet is damaged",
     ]
     assert "7 steps, 56 groups" in done.output
+
+
+def test_a_dense_replay_pairs_predictors_with_rules(past: Path) -> None:
+    ids = read_dataset(Layout(past), "toy")["prompt_id"].to_pylist()
+    write_past(Layout(past), "dense", random_steps(ids, 4, 20), created_at="2026")
+    words = ("--dense", "--runs", "dense", "--predictor", "mean", "--rule", "uniform", "--rule", "nearest")
+    done = foreroll(past, *words, "--batch", "3", "--format", "json")
+    found = json.loads(done.output)
+    assert {(one["predictor"], one["rule"]) for one in found} == {("mean", "uniform"), ("mean", "nearest")}
+    assert all(one["groups"] == 12 and 0 <= one["regret"] <= 1 for one in found)
+    table = foreroll(past, *words).output.splitlines()
+    assert table[0].split()[:3] == ["run", "predictor", "rule"] and len(table) == 3
+    rarely = foreroll(past, "--dense", "--runs", "first", "--predictor", "mean")
+    assert rarely.exit_code == 2 and "a dense replay wants at least 2" in rarely.output
+    refused = foreroll(past, "--dense", "--rule", "best")
+    assert refused.exit_code == 2 and "--rule: config name" in refused.output
