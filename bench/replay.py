@@ -159,10 +159,11 @@ def table(lines: list[dict[str, Any]]) -> list[str]:
 
 def verdict(line: dict[str, Any], prompts: int) -> str:
     """The longest replay beside what it should take at most."""
+    threads = os.environ.get("OMP_NUM_THREADS", os.cpu_count())
     return (
         f"{line['groups']:,} groups of {prompts:,} prompts, {len(PREDICTORS)} predictors: {line['seconds']:.0f} s, of "
-        f"which this process computed {line['cpu_seconds']:.0f} s, and {line['peak_mb'] / 1000:.2f} GB with {os.environ.get('OMP_NUM_THREADS', os.cpu_count())} threads; at 64,000 "
-        f"groups of 12,500 prompts the bar is {BAR_S:.0f} s and {BAR_GB:g} GB on two cores."
+        f"which this process computed {line['cpu_seconds']:.0f} s, and {line['peak_mb'] / 1000:.2f} GB with {threads} "
+        f"threads; at 64,000 groups of 12,500 prompts the bar is {BAR_S:.0f} s and {BAR_GB:g} GB on two cores."
     )
 
 
