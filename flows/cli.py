@@ -123,9 +123,76 @@ def replay(**options: Any) -> None:
     replay_from_command_line(**options)
 
 
+@main.command()
+@click.option("--prompts", "dataset", metavar="DATASET", required=True, help="Dataset of the store to forecast.")
+@click.option("--predictor", metavar="NAME[@VERSION]", required=True,
+              help="Published predictor; VERSION is a number, latest (if left out) or best.")  # fmt: skip
+@click.option("--format", "format_", type=click.Choice(["table", "csv", "json", "parquet"]),
+              help="Default: as the file's name ends, else table.")  # fmt: skip
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="File to write instead of the terminal.")
+@store_option
+@one_line_errors
+def forecast(dataset: str, predictor: str, format_: str | None, output: Path | None, store: Path) -> None:
+    """Forecast the prompts of a dataset with a published predictor: prompt_id, p_success, p_sd, expected_tokens, in the
+    dataset's own order. Rolls nothing out.
+
+    Example: foreroll forecast --prompts countdown-pool --predictor base@best -o forecasts.csv
+    """
+    from flows.commands.forecast import forecast_prompts
+
+    forecast_prompts(store, dataset, predictor, format_, output)
+
+
 @main.group()
 def prompts() -> None:
-    """Look at the prompts of the store."""
+    """Add, look at and check the prompts of the store."""
+
+
+map_option = click.option(
+    "--map", "columns", metavar="FIELD=COLUMN", multiple=True, help="Say which column holds a field; repeatable."
+)
+where_option = click.option(
+    "--where", metavar="COLUMN=VALUE", multiple=True, help="Take only rows with this value; repeatable."
+)
+
+
+@prompts.command("add")
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--name", required=True, metavar="DATASET", help="Name of the new dataset.")
+@map_option
+@where_option
+@click.option("--tag", "tags", metavar="COLUMN", multiple=True, help="Keep one more column as a tag; repeatable.")
+@click.option("--reward", help="What checks answers; told from the answers where it is not given.")
+@click.option("--skip-bad", is_flag=True, help="Leave out rows that cannot be used, instead of refusing.")
+@store_option
+@one_line_errors
+def add_prompts(files: tuple[Path, ...], store: Path, **options: Any) -> None:
+    """Add prompt files as a dataset: JSON lines, JSON arrays, CSV or Parquet, in the layouts of verl, TRL and others.
+
+    Fields are prompt, answer, system and instruction.
+
+    Example: foreroll prompts add train.parquet --name math --map answer=solution
+    """
+    from flows.commands.prompt_files import add_prompts
+
+    add_prompts(store, files, **options)
+
+
+@prompts.command("check")
+@click.argument("target", metavar="DATASET|FILE")
+@map_option
+@where_option
+@click.option("--reward", help="What is to check answers; told from the answers where it is not given.")
+@store_option
+@one_line_errors
+def check_prompts(target: str, store: Path, **options: Any) -> None:
+    """Name all that is wrong with a prompt file, or with a dataset of the store; exit code 1 when something is.
+
+    Example: foreroll prompts check train.jsonl
+    """
+    from flows.commands.prompt_files import check_prompts
+
+    sys.exit(check_prompts(store, target, **options))
 
 
 @prompts.command("list")
@@ -154,6 +221,47 @@ def show_prompt(prompt_id: str, store: Path) -> None:
     from flows.commands.prompts import describe_prompt
 
     click.echo(describe_prompt(store, prompt_id))
+
+
+@main.group()
+def history() -> None:
+    """Bring in histories that were not made here."""
+
+
+@history.command("import")
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--dataset", required=True, help="Dataset whose prompts were rolled out.")
+@click.option("--run", required=True, help="Name of the new run.")
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(["auto", "table", "trl", "verl", "lm-eval"]),
+    default="auto",
+    help="What wrote the files; auto tells it from their columns.",
+)
+@map_option
+@where_option
+@click.option(
+    "--match", metavar="TAG[=COLUMN]", multiple=True, help="Match prompts by a tag that a column has; repeatable."
+)
+@click.option("--success-threshold", "threshold", type=float, help="Least score that is a success; else 0 or 1 only.")
+@click.option("--model", help="Name of the model that was rolled out.")
+@click.option("--temperature", type=float, help="Sampling temperature.")
+@click.option("--skip-bad", is_flag=True, help="Leave out rows that cannot be used, instead of refusing.")
+@store_option
+@one_line_errors
+def import_history(files: tuple[Path, ...], store: Path, **options: Any) -> None:
+    """Import outcomes as a finished run: a table of successes and attempts (CSV, JSON lines, Parquet), completions of
+    TRL, rollout_data_dir of verl, or sample logs of lm-evaluation-harness. A folder stands for its files.
+
+    Fields are prompt, prompt_id, position, step, successes, attempts, rate, score, reward, response, tokens,
+    prompt_tokens, model, temperature and filter.
+
+    Example: foreroll history import rates.csv --dataset math --run qwen --map successes=n_correct --map attempts=k
+    """
+    from flows.commands.history import import_files
+
+    import_files(store, files, **options)
 
 
 @main.command()

@@ -38,6 +38,20 @@ def write_over(path: Path, data: bytes) -> None:
 
 
 @contextlib.contextmanager
+def new_file(path: Path) -> Iterator[Path]:
+    """A file to fill; when the block ends well it is synced and becomes `path`, else it is gone.
+
+    Raises:
+        FileExistsError: `path` exists.
+    """
+    with _temporary(path) as temporary:
+        yield temporary
+        _sync(temporary)
+        _link(temporary, path)
+    sync_folder(path.parent)
+
+
+@contextlib.contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
     """A folder to fill; when the block ends well it is synced and becomes `path`, else it is gone."""
     with _temporary(path) as temporary:

@@ -4,6 +4,7 @@ Parts are the write-ahead log of a run. A part that exists is whole; a step
 whose commit record exists is visible to queries.
 """
 
+import hashlib
 import logging
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +20,11 @@ from storage.parquet import build_table, read_table, table_bytes
 from storage.schemas import HISTORY, STEPS
 
 logger = logging.getLogger(__name__)
+
+
+def group_id(run: str, step: int, prompt_id: str) -> str:
+    """Identity of a group: a prompt is acquired at most once a step."""
+    return hashlib.sha256(f"{run}\x1f{step}\x1f{prompt_id}".encode()).hexdigest()[:32]
 
 
 class History:

@@ -112,11 +112,13 @@ def _read_all(files: list[tuple[str, StoredFile]], table: str) -> pa.Table:
 def _batches(steps: Iterator[Step]) -> Iterator[list[Step]]:
     """Whole steps, as few as make `READ_ROWS` rollouts."""
     batch: list[Step] = []
+    rows = 0
     for step in steps:
         batch.append(step)
-        if sum(len(rollouts) for rollouts, _ in batch) >= READ_ROWS:
+        rows += len(step[0])
+        if rows >= READ_ROWS:
             yield batch
-            batch = []
+            batch, rows = [], 0
     if batch:
         yield batch
 

@@ -5,13 +5,15 @@ import hashlib
 import json
 import logging
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from storage.errors import StoreError
-from storage.files import file_digest, set_aside, write_once
+from storage.files import file_digest, new_file, set_aside, write_once
 from storage.layout import Layout
 from storage.parquet import build_table, read_table, table_bytes
 from storage.schemas import EMBEDDINGS, PROMPTS
@@ -28,12 +30,13 @@ def prompt_id(messages: Sequence[Message]) -> str:
     line feeds only, and stripped. The answer, the reward, the system prompt and
     the instruction are no part of it.
     """
-    canonical = [[role, _canonical(content)] for role, content in messages if role != "system"]
-    text = json.dumps(canonical, ensure_ascii=False, separators=(",", ":"))
+    parts = [[role, canonical(content)] for role, content in messages if role != "system"]
+    text = json.dumps(parts, ensure_ascii=False, separators=(",", ":"))
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-def _canonical(content: str) -> str:
+def canonical(content: str) -> str:
+    """A message's text as identity reads it: Unicode NFC, line feeds only, stripped."""
     return unicodedata.normalize("NFC", content.replace("\r\n", "\n").replace("\r", "\n")).strip()
 
 
@@ -48,17 +51,54 @@ def write_dataset(layout: Layout, name: str, prompts: Sequence[dict[str, Any]]) 
     for index, value in enumerate(ids):
         if first.setdefault(value, index) != index:
             raise StoreError(f"dataset {name}: prompt {index} is the same as prompt {first[value]}: remove one")
-    columns = {
-        "position": range(len(prompts)),
-        "prompt_id": ids,
-        "messages": [[{"role": role, "content": text} for role, text in row["messages"]] for row in prompts],
-        "text": ["\n\n".join(text for _, text in row["messages"]) for row in prompts],
-        **{key: [row[key] for row in prompts] for key in ("answer", "reward", "system", "instruction", "tags")},
-    }
     try:
-        write_once(layout.dataset(name), table_bytes(build_table(PROMPTS, columns, dataset=name)))
+        write_once(layout.dataset(name), table_bytes(_dataset_table(name, 0, ids, prompts)))
     except FileExistsError:
         raise StoreError(f"dataset {name} exists already: choose another name") from None
+
+
+def stream_dataset(layout: Layout, name: str, batches: Iterable[Sequence[dict[str, Any]]]) -> bool:
+    """Store a dataset that need not fit in memory; no two prompts may have the same identity.
+
+    Args:
+        batches: rows as `write_dataset` takes them, with their `prompt_id`.
+
+    Returns:
+        Whether it was stored; False where the store has it already, with the same prompts.
+
+    Raises:
+        StoreError: another dataset has the name.
+    """
+    path = layout.dataset(name)
+    try:
+        with new_file(path) as temporary:
+            _write_batches(temporary, name, batches)
+            digest = file_digest(temporary)
+    except FileExistsError:
+        if file_digest(path) == digest:
+            return False
+        raise StoreError(f"dataset {name} exists already, with other prompts: choose another name") from None
+    return True
+
+
+def _write_batches(path: Path, name: str, batches: Iterable[Sequence[dict[str, Any]]]) -> None:
+    position = 0
+    with pq.ParquetWriter(path, PROMPTS, compression="zstd", write_page_checksum=True) as file:
+        for rows in batches:
+            file.write_table(_dataset_table(name, position, [row["prompt_id"] for row in rows], rows))
+            position += len(rows)
+
+
+def _dataset_table(name: str, position: int, ids: Sequence[str], rows: Sequence[dict[str, Any]]) -> pa.Table:
+    """Rows of a dataset, the first of which stands at `position`."""
+    columns = {
+        "position": range(position, position + len(rows)),
+        "prompt_id": ids,
+        "messages": [[{"role": role, "content": text} for role, text in row["messages"]] for row in rows],
+        "text": ["\n\n".join(text for _, text in row["messages"]) for row in rows],
+        **{key: [row[key] for row in rows] for key in ("answer", "reward", "system", "instruction", "tags")},
+    }
+    return build_table(PROMPTS, columns, dataset=name)
 
 
 def holds_dataset(layout: Layout, name: str) -> bool:

@@ -17,7 +17,7 @@ from steps where run_id = $run
 """
 _JUDGED = """
 select p_success, successes, valid, propensity, round from groups
-where run_id = $run and valid > 0 order by step, round, group_id
+where run_id = $run and valid > 0 and p_success is not null order by step, round, group_id
 """
 _HELDOUT = """
 with ends as (select min(step) as first, max(step) as last from evaluations where run_id = $run)

@@ -171,6 +171,19 @@ def list_versions(layout: Layout) -> list[dict[str, Any]]:
     return [row for name in predictor_names(layout) for row in _list_versions(layout, name)]
 
 
+def damaged_versions(layout: Layout) -> list[tuple[str, str]]:
+    """Path below the root and fault of every version that is not as it was published."""
+    faults = []
+    for name in predictor_names(layout):
+        for number in versions(layout, name):
+            try:
+                read_version(layout, name, number)
+            except StoreError:
+                path = layout.predictor_version(name, number)
+                faults.append((path.relative_to(layout.root).as_posix(), "damaged"))
+    return faults
+
+
 def _list_versions(layout: Layout, name: str) -> list[dict[str, Any]]:
     try:
         log = promotions(layout, name)

@@ -55,6 +55,17 @@ def write_run(layout: Layout, run: Run) -> None:
     write_over(layout.run_file(run.run), text.encode() + b"\n")
 
 
+def check_trained_here(run: Run) -> None:
+    """Refuse a run that was imported: it has outcomes, and no policy.
+
+    Raises:
+        StoreError: names its source.
+    """
+    if "imported" in run.config:
+        files = ", ".join(one["name"] for one in run.config["imported"]["files"])
+        raise StoreError(f"run {run.run} was imported from {files} and cannot be trained on: choose another --run")
+
+
 def list_runs(layout: Layout) -> list[Run]:
     """All runs, oldest first; damaged run files are named in a warning and left out."""
     runs = []

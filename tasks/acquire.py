@@ -1,7 +1,5 @@
 """Stage 2: turn the forecasts into a batch, and store the decision on every candidate."""
 
-import hashlib
-
 import numpy as np
 
 from models.acquisition import select
@@ -33,11 +31,6 @@ def acquire_batch(run: str, step: int, round_: int = 0) -> None:
             group_size=bench.settings.sampling.group_size,
         )
         _write_selection(bench, step, round_, _with_overlong(selection, rows[~fits]))
-
-
-def group_id(run: str, step: int, prompt_id: str) -> str:
-    """Identity of a group: a prompt is acquired at most once a step."""
-    return hashlib.sha256(f"{run}\x1f{step}\x1f{prompt_id}".encode()).hexdigest()[:32]
 
 
 def remaining_candidates(bench: Workbench, step: int, rounds: range) -> int:

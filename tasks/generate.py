@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from models.records import Generation, Request
+from storage.history import group_id
 from storage.unfinished import UnfinishedRound
-from tasks.acquire import group_id
 from tasks.stage import stage
 from tasks.sync import ensure_synced
 from tasks.visits import chosen_rows

@@ -5,29 +5,20 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 
 from models.difficulty import build_predictor
-from models.difficulty.base import Predictor, State
-from models.difficulty.states import fits
 from models.engines import build_engine
 from models.engines.base import Engine
-from models.errors import EngineError, ModelError
-from models.policy.loading import SMOLLM2, Policy, convert_smollm2, load_policy
+from models.errors import EngineError
+from models.policy.loading import Policy
 from models.policy.update import PolicyTrainer
 from models.seeding import derive_seed
 from models.settings import TrainSettings
 from storage.checkpoints import (
-    Checkpoint,
-    checkpoint_steps,
-    load_arrays,
-    read_checkpoint,
     remove_checkpoint_leftovers,
 )
-from storage.errors import StoreError
-from storage.files import new_folder
 from storage.history import History
 from storage.layout import Layout
 from storage.locks import RunLock, hold_run
@@ -37,6 +28,7 @@ from tasks.commit import save_checkpoint
 from tasks.past import read_past
 from tasks.plan import RunPlan
 from tasks.prompts import ensure_datasets, make_pool, tokenise, warn_of_overlap
+from tasks.restore import begin_policy, newest_checkpoint, restore
 from tasks.runs import check_plan, continue_run, create_run
 from tasks.start import begin_with, join_past, read_start
 from tasks.versions import library_versions
@@ -173,8 +165,8 @@ def _build(layout: Layout, plan: RunPlan, record: Run, lock: RunLock) -> Workben
     history = History(layout, plan.run)
     history.remove_leftovers()
     remove_checkpoint_leftovers(layout, plan.run)
-    checkpoint = _newest_checkpoint(layout, record)
-    policy = _load_policy(layout, settings, checkpoint)
+    checkpoint = newest_checkpoint(layout, record)
+    policy = begin_policy(layout, settings, checkpoint)
     train = tokenise(layout, settings, settings.prompts.train, policy)
     heldout = tokenise(layout, settings, settings.prompts.heldout, policy)
     warn_of_overlap(train, heldout)
@@ -183,7 +175,7 @@ def _build(layout: Layout, plan: RunPlan, record: Run, lock: RunLock) -> Workben
     pool = make_pool(layout, settings, train, policy, join_past(past, start, plan.run, record.pins))
     trainer = PolicyTrainer(policy, settings.update, temperature=settings.sampling.temperature)
     predictor = build_predictor(settings.predictor, pool, seed=derive_seed(settings.seed, "predictor"))
-    about, known = _restore(trainer, predictor, settings, checkpoint, record) if checkpoint else (None, False)
+    about, known = restore(trainer, predictor, settings, checkpoint, record) if checkpoint else (None, False)
     if start is not None and not known:
         begin_with(start, "{name}@{version}".format(**record.pins["predictor"]), settings.predictor, predictor)
     return Workbench(
@@ -203,77 +195,3 @@ def _build(layout: Layout, plan: RunPlan, record: Run, lock: RunLock) -> Workben
         policy_version=about.policy_version if about else 0,
         skipped_in_a_row=about.skipped_in_a_row if about else 0,
     )
-
-
-def _load_policy(layout: Layout, settings: TrainSettings, checkpoint: Path | None) -> Policy:
-    if checkpoint is None:
-        return load_policy(_base_model(layout, settings), settings.policy.dtype)
-    try:
-        return load_policy(str(checkpoint / "policy"), settings.policy.dtype)
-    except ModelError as error:
-        raise StoreError(
-            f"checkpoint {checkpoint} is damaged ({error}): delete it, and the one before is used"
-        ) from error
-
-
-def _newest_checkpoint(layout: Layout, record: Run) -> Path | None:
-    steps = checkpoint_steps(layout, record.run)
-    if steps:
-        return layout.checkpoint(record.run, steps[-1])
-    if not record.forked_from:
-        return None
-    parent, step = record.forked_from["run"], record.forked_from["step"]
-    if step not in checkpoint_steps(layout, parent):
-        raise StoreError(
-            f"run {record.run} has no checkpoint yet, and that of run {parent} at step {step}, from which it was "
-            "forked, is gone: begin another fork with --run NEW --from RUN"
-        )
-    return layout.checkpoint(parent, step)
-
-
-def _restore(
-    trainer: PolicyTrainer, predictor: Predictor, settings: TrainSettings, checkpoint: Path, record: Run
-) -> tuple[Checkpoint | None, bool]:
-    """Bring trainer and predictor to a checkpoint.
-
-    Returns:
-        The checkpoint, None when it is another run's, and so step 0 of this one; and whether it goes for the predictor
-        too: a fork that forecasts from another past than its parent begins anew.
-    """
-    about = read_checkpoint(checkpoint)
-    trainer.load_state_dict(load_arrays(checkpoint / "optimizer"))
-    state = load_arrays(checkpoint / "predictor")
-    ours = about.run == record.run
-    known = ours or (
-        record.pins.get("keeps_predictor", True)
-        and _can_take_over(predictor, settings.predictor.name, about, state, record.run)
-    )
-    if known:
-        predictor.load_state_dict(state)
-    return about if ours else None, known
-
-
-def _can_take_over(predictor: Predictor, name: str, about: Checkpoint, state: State, run: str) -> bool:
-    """Whether a fork can go on with its parent's predictor; warns where it cannot."""
-    usable = about.predictor == name and fits(state, predictor.state_dict())
-    if not usable:
-        logger.warning(
-            "run %s: predictor %s starts fresh, because what predictor %s of run %s learned does not fit its settings",
-            run, name, about.predictor, about.run,
-        )  # fmt: skip
-    return usable
-
-
-def _base_model(layout: Layout, settings: TrainSettings) -> str:
-    """The source to load; SmolLM2 is unpacked into the store once."""
-    if settings.policy.model != SMOLLM2:
-        return settings.policy.model
-    folder = layout.models() / SMOLLM2
-    if not folder.exists():
-        try:
-            with new_folder(folder) as temporary:
-                convert_smollm2(temporary)
-        except StoreError:
-            if not folder.exists():  # else another process unpacked it meanwhile
-                raise
-    return str(folder)

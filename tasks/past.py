@@ -66,7 +66,7 @@ def pin_past(
     ]
     steps = snapshot(layout, others)
     if forked_from.get("run") in steps:
-        steps[forked_from["run"]] = forked_from["step"]
+        steps[forked_from["run"]] = min(steps[forked_from["run"]], forked_from["step"])
     groups = read_groups(layout, steps, prompt_ids)
     shared = set(pc.unique(groups["run_id"]).to_pylist())
     past = {other: step for other, step in steps.items() if other in shared}

@@ -9,7 +9,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from models.difficulty.inputs import reads_embeddings, reads_past, reads_texts
-from models.embeddings import WordllamaEncoder
 from models.errors import ModelError
 from models.policy.hidden import prompt_states
 from models.policy.loading import Policy
@@ -18,9 +17,9 @@ from models.problems import BUILTIN
 from models.records import Ints, Pool, Prompt
 from models.rewards import VERIFIERS
 from models.settings import SecSettings, TrainSettings
-from storage.files import set_aside
 from storage.layout import Layout
-from storage.prompts import holds_dataset, read_dataset, read_embeddings, write_dataset, write_embeddings
+from storage.prompts import holds_dataset, read_dataset, write_dataset
+from tasks.datasets import dataset_categories, dataset_embeddings
 from tasks.past import past_runs
 from tasks.workbench import TokenisedPrompts
 
@@ -138,31 +137,6 @@ def read_or_make_embeddings(
     return dataset_embeddings(layout, train.dataset, ids, texts)
 
 
-def dataset_embeddings(layout: Layout, dataset: str, ids: list[str], texts: list[str]) -> NDArray[np.float32]:
-    """[prompts, dim] embeddings of a dataset in its own order, from the store's cache, or made and kept there."""
-    encoder = WordllamaEncoder()
-    cached = _cached_embeddings(layout, encoder.name, dataset, ids)
-    if cached is not None:
-        flat = cached.combine_chunks().flatten().to_numpy()
-        return np.array(flat, dtype=np.float32).reshape(len(ids), -1)  # Arrow's own memory is read-only
-    found = encoder.encode(texts)
-    rows = pa.FixedSizeListArray.from_arrays(found.ravel(), found.shape[1])
-    write_embeddings(layout, encoder.name, dataset, ids, rows)
-    return found
-
-
-def _cached_embeddings(layout: Layout, encoder: str, dataset: str, ids: list[str]) -> pa.ChunkedArray | None:
-    """Embeddings of the prompts `ids`, in their order; a cache that holds those of others is set aside."""
-    cached = read_embeddings(layout, encoder, dataset)
-    if cached is None:
-        return None
-    if cached["prompt_id"].to_pylist() != ids:
-        path = layout.embeddings(encoder, dataset)
-        logger.warning("%s is of other prompts; set aside as %s and made again", path, set_aside(path).name)
-        return None
-    return cached["embedding"]
-
-
 def read_categories(layout: Layout, settings: TrainSettings, train: TokenisedPrompts) -> tuple[str, ...]:
     """Category of each prompt of the pool, from the tag that the predictor names; empty when it reads none.
 
@@ -172,20 +146,3 @@ def read_categories(layout: Layout, settings: TrainSettings, train: TokenisedPro
     if not isinstance(settings.predictor, SecSettings):
         return ()
     return dataset_categories(layout, train.dataset, settings.predictor.category)
-
-
-def dataset_categories(layout: Layout, dataset: str, tag: str) -> tuple[str, ...]:
-    """What a tag says of each prompt of a dataset, in its own order.
-
-    Raises:
-        ModelError: a prompt lacks the tag.
-    """
-    rows = read_dataset(layout, dataset).select(["prompt_id", "tags"]).to_pylist()
-    tags = [json.loads(row["tags"]) if row["tags"] else {} for row in rows]
-    for row, found in zip(rows, tags, strict=True):
-        if tag not in found:
-            raise ModelError(
-                f"dataset {dataset}: prompt {row['prompt_id']} has no tag {tag!r}, by which predictor sec "
-                f"groups prompts; its tags: {', '.join(found) or 'none'}. Name one with --set predictor.category=TAG"
-            )
-    return tuple(str(found[tag]) for found in tags)

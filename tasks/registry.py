@@ -78,9 +78,9 @@ def check_version(version: Version, reference: str, settings: PredictorSettings)
         "encoder": encoder_of(settings, encoder_name()) or "none",
     }
     theirs = {
-        "predictor": config["predictor"]["name"],
-        "history schema": config["schema_version"],
-        "encoder": config["encoder"] or "none",
+        "predictor": config.get("predictor", {}).get("name"),
+        "history schema": config.get("schema_version"),
+        "encoder": config.get("encoder") or "none",
     }
     for what, wanted in ours.items():
         if theirs[what] != wanted:

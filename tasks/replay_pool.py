@@ -13,7 +13,7 @@ from storage.errors import StoreError
 from storage.layout import Layout
 from storage.prompts import dataset_digest, dataset_names, holds_dataset, prompt_id, read_dataset
 from storage.runs import Run
-from tasks.prompts import dataset_categories, dataset_embeddings
+from tasks.datasets import dataset_categories, dataset_embeddings
 
 
 @dataclass

@@ -15,7 +15,7 @@ from storage.errors import StoreError
 from storage.files import check_writable
 from storage.layout import Layout
 from storage.prompts import dataset_digest, dataset_names, holds_dataset, read_dataset
-from storage.runs import Run, read_run
+from storage.runs import Run, check_trained_here, read_run
 from storage.store import open_store
 from tasks.past import check_past, pin_past
 from tasks.plan import RunPlan, flatten
@@ -129,6 +129,7 @@ def _was_forked_from(run: Run, source: str) -> bool:
 
 
 def _check_continuable(layout: Layout, plan: RunPlan, known: Run) -> None:
+    check_trained_here(known)
     if known.state == "stopped":
         raise StoreError(f"run {plan.run} was stopped: {known.message}")
     if plan.fork_from and not _was_forked_from(known, plan.fork_from):

@@ -93,4 +93,4 @@ def _differences(version: Version, settings: PredictorSettings) -> str:
         for key, value in ours.items()
         if theirs.get(key) != value
     ]
-    return "; ".join(differing) or "it was trained on a policy or categories of another size"
+    return "; ".join(differing) or "its arrays have other shapes, as those of a policy of another size"

@@ -73,7 +73,8 @@ def test_help_and_configuration_import_nothing_heavy() -> None:
 def test_every_help_text_comes_without_heavy_imports() -> None:
     code = (
         "import sys; from click.testing import CliRunner; from flows.cli import main\n"
-        "for words in ('', 'train', 'runs', 'sql', 'prompts', 'prompts list', 'prompts show', 'doctor', 'replay'):\n"
+        "for words in ('', 'train', 'runs', 'sql', 'forecast', 'prompts', 'prompts add', 'prompts check', "
+        "'prompts list', 'prompts show', 'history', 'history import', 'doctor', 'replay'):\n"
         "    result = CliRunner().invoke(main, [*words.split(), '--help'])\n"
         "    assert result.exit_code == 0 and 'Usage' in result.output, words\n"
         f"print([name for name in {HEAVY_FOR_HELP} if name in sys.modules])"

@@ -46,7 +46,8 @@ def describe_prompt(store: Path, beginning: str) -> str:
     lines += ["", format_table(tuple(visits[0]), [tuple(row.values()) for row in visits])]
     latest = latest_responses(layout, prompt["prompt_id"], visits[-1]["run_id"])
     lines += ["", f"responses of run {visits[-1]['run_id']} at step {latest[0]['step']}:"]
-    lines += [f"{'+' if row['success'] else '-'} {_shorten(row['response'])}" for row in latest]
+    told = [row for row in latest if row["response"] is not None]
+    lines += [f"{'+' if row['success'] else '-'} {_shorten(row['response'])}" for row in told] or ["none was kept"]
     return "\n".join(lines)
 
 

@@ -18,10 +18,17 @@ def list_table(store: Path) -> str:
     layout = open_store(store)
     rows = [
         (run.run, state_of(layout, run), f"{max(History(layout, run.run).last_committed(), 0)}/{run.target}",
-         run.config["predictor"]["name"], run.config["acquisition"]["name"], run.created_at)
+         *_methods(run), run.created_at)
         for run in list_runs(layout)
     ]  # fmt: skip
     return format_table(("run", "state", "step", "predictor", "acquisition", "created"), rows)
+
+
+def _methods(run: Run) -> tuple[str, str]:
+    """Predictor and acquisition rule; an imported run has none that are known."""
+    if "imported" in run.config:
+        return f"imported {run.config['imported']['format']}", "-"
+    return run.config["predictor"]["name"], run.config["acquisition"]["name"]
 
 
 def describe_run(store: Path, name: str) -> str:

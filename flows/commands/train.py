@@ -11,7 +11,7 @@ import click
 from flows.config import ConfigError, TrainConfig, build_config, merge, parse_assignments, read_toml
 from flows.environment import apply_defaults
 from storage.layout import Layout
-from storage.runs import read_run
+from storage.runs import check_trained_here, read_run
 
 
 def train_from_command_line(
@@ -60,6 +60,8 @@ def _stored_config(place: TrainConfig) -> dict[str, Any]:
     known = read_run(layout, place.run)
     if known is None and place.fork_from:
         known = read_run(layout, place.fork_from.partition("@")[0])
+    if known:
+        check_trained_here(known)
     return merge(known.config, {"run": place.run, "store": str(place.store)}) if known else {}
 
 

@@ -34,6 +34,11 @@ def verify_arithmetic(response: str, answer: str) -> Verdict:
     return Verdict(reward=float(success), success=success, parts={"parsed": float(found is not None)})
 
 
+def is_number(text: str) -> bool:
+    """Whether a text is one number and nothing else, be it too long to be read."""
+    return _NUMBER.fullmatch(text.strip().translate(_TYPOGRAPHY)) is not None
+
+
 def last_number(text: str) -> Fraction | None:
     """The last number in a text, None when there is none or it is too long to be an answer."""
     matches = deque(_NUMBER.finditer(text.translate(_TYPOGRAPHY)), maxlen=1)

@@ -56,6 +56,11 @@ def store(tmp_path: Path) -> Path:
         (["--run", "../escape"], "foreroll: run name '../escape' is not allowed"),
         (["--from", "nobody"], "foreroll: cannot fork nobody: run nobody has no checkpoint"),
         (["--preset", "nope"], "foreroll: no preset 'nope'"),
+        (["--set", "predictor.from=base@best"], "foreroll: no predictor 'base' is published in"),
+        (
+            ["--set", "predictor=foreroll", "--set", "predictor.past=a*"],
+            "foreroll: predictor.past: no run is called 'a*'",
+        ),
         (["missing.toml"], "foreroll: config missing.toml: [Errno 2] No such file"),
     ],
 )
@@ -93,7 +98,10 @@ def test_bad_input_does_not_even_create_a_store(tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
 
 
-@pytest.mark.parametrize("words", [["train"], ["runs"], ["sql", "select 1"], ["prompts", "list"]])
+FORECAST = ["forecast", "--prompts", "pool", "--predictor", "base"]
+
+
+@pytest.mark.parametrize("words", [["train"], ["runs"], ["sql", "select 1"], ["prompts", "list"], FORECAST])
 def test_a_store_of_a_newer_version_is_refused_by_every_command(store: Path, words: list[str]) -> None:
     (store / "store.json").write_text('{"format_version": 7}\n')
     before = snapshot(store)
@@ -101,7 +109,9 @@ def test_a_store_of_a_newer_version_is_refused_by_every_command(store: Path, wor
     assert snapshot(store) == before
 
 
-@pytest.mark.parametrize("words", [["runs"], ["sql", "select 1"], ["prompts", "list"], ["prompts", "show", "ab"]])
+@pytest.mark.parametrize(
+    "words", [["runs"], ["sql", "select 1"], ["prompts", "list"], ["prompts", "show", "ab"], FORECAST]
+)
 def test_reading_where_there_is_no_store_is_refused(tmp_path: Path, words: list[str]) -> None:
     assert_refused(foreroll(*words, "--store", tmp_path / "none"), "no store at")
     assert not (tmp_path / "none").exists()

@@ -17,7 +17,7 @@ from flows.config import (
     read_toml,
 )
 from flows.replay_config import ReplayConfig, build_replay_config
-from models.settings import EngineSettings, GpsSettings, MoppsSettings, TrainSettings
+from models.settings import EngineSettings, GpsSettings, KalmanSettings, MoppsSettings, TrainSettings
 from storage.runs import Run, write_run
 from storage.store import open_store
 
@@ -61,6 +61,21 @@ def test_a_predictor_can_be_named_alone_and_then_brings_its_own_settings() -> No
     )
     assert config.predictor == MoppsSettings(decay=0.9)
     assert isinstance(build_config({"preset": "countdown"}).predictor, GpsSettings)
+
+
+def test_a_published_predictor_to_begin_with_is_set_as_from_and_stored_as_from(tmp_path: Path) -> None:
+    assigned = build_config(parse_assignments(["predictor=mopps", "predictor.from=base@best"]))
+    (tmp_path / "run.toml").write_text('[predictor]\nname = "mopps"\nfrom = "base@best"\n')
+    assert assigned == build_config(read_toml(tmp_path / "run.toml"))
+    assert assigned.predictor == MoppsSettings(start="base@best")
+    stored = assigned.model_dump(mode="json")
+    assert stored["predictor"]["from"] == "base@best" and "start" not in stored["predictor"]
+    assert build_config(stored) == assigned
+    assert assigned.identity()["predictor.from"] == "base@best"
+    over = merge(stored, parse_assignments(["predictor=kalman"]))
+    assert build_config(over).predictor == KalmanSettings()
+    with pytest.raises(ConfigError, match=r"unknown config key 'predictor\.mopps\.start'"):
+        build_config({"predictor": {"name": "mopps", "start": "base@best"}})
 
 
 def test_an_engine_can_be_named_alone_or_not_at_all() -> None:

@@ -13,6 +13,7 @@ from storage.errors import StoreError
 from storage.layout import Layout
 from storage.registry import (
     Version,
+    damaged_versions,
     predictor_names,
     promote,
     promotions,
@@ -30,6 +31,7 @@ from tests.storage.small_registry import make_version
 def test_a_version_reads_back_as_it_was_published(layout: Layout) -> None:
     version = make_version(rate=0.25)
     assert publish(layout, "base", version) == 1
+    assert damaged_versions(layout) == []
     found = read_version(layout, "base", 1)
     assert found.past.equals(version.past) and (found.scores, found.lineage) == (version.scores, version.lineage)
     assert set(found.state) == {"alpha", "counts"}
@@ -118,6 +120,7 @@ def test_a_damaged_version_is_named(layout: Layout, file: str, damage: str) -> N
         path.write_bytes(data[: len(data) // 2])
     else:
         path.write_bytes(data[:1] + bytes([data[1] ^ 0xFF]) + data[2:])
+    assert damaged_versions(layout) == [("predictors/base/1", "damaged")]
     with pytest.raises(StoreError, match=r"^version 1 of predictor base is damaged \(.*\): restore or delete /.*"):
         read_version(layout, "base", 1)
 

@@ -82,6 +82,7 @@ def test_of_its_parent_a_fork_reads_nothing_later_than_the_fork(layout: Layout) 
     groups = read_past(layout, "new", pins, POOL)
     assert groups.filter(pa.compute.equal(groups["run_id"], "first"))["step"].to_pylist() == [1]
     assert pin(layout, forked_from={"run": "first", "step": 0})["past"] == {"second": 3}
+    assert pin(layout, forked_from={"run": "first", "step": 4})["past"] == {"first": 3, "second": 3}
 
 
 def test_what_was_pinned_is_read_again_whatever_was_added_since(layout: Layout) -> None:

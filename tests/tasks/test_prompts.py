@@ -2,18 +2,21 @@
 
 import logging
 from pathlib import Path
-from typing import get_args
+from typing import cast, get_args
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from flows.config import build_config
 from models.difficulty import PREDICTORS, build_predictor
 from models.embeddings import WordllamaEncoder
+from models.policy.loading import Policy
 from models.records import Pool, Prompt
 from models.settings import AcquisitionSettings, MoppsSettings, PredictorSettings, TrainSettings
 from storage.layout import Layout
-from tasks.prompts import read_or_make_embeddings
+from storage.schemas import PAST
+from tasks.prompts import make_pool, read_or_make_embeddings
 from tasks.workbench import TokenisedPrompts
 
 
@@ -57,6 +60,19 @@ def test_predictors_are_given_all_that_they_are_built_from(tmp_path: Path, predi
     pool = Pool(("a", "b"), embeddings, ("x", "y"), hidden=lambda rows: np.zeros((len(rows), 4), np.float32))
     forecast = build_predictor(settings.predictor, pool, seed=0).forecast(np.arange(2), seed=0)
     assert np.isfinite(forecast.p_success).all()
+
+
+@pytest.mark.parametrize("predictor", [name for name in PREDICTORS if name != "sec"])  # whose dataset must be stored
+def test_only_a_predictor_that_reads_the_past_is_given_it(tmp_path: Path, predictor: str) -> None:
+    settings = build_config({"predictor": predictor, "acquisition": {"name": "uniform"}}).settings()
+    row = {"run_id": "a", "step": 1, "prompt_id": "id of 3 4 -> 7", "successes": 1, "valid": 4, "mean_tokens": 2.0}
+    past = pa.Table.from_pylist([row], PAST)
+    prompts, policy = make_prompts("1 2 -> 3", "3 4 -> 7"), cast(Policy, None)
+    pool = make_pool(Layout(tmp_path), settings, prompts, policy, past)
+    if predictor == "foreroll":
+        assert pool.past is not None and pool.past.row.tolist() == [1]
+    else:
+        assert pool.past is None
 
 
 def test_every_predictor_that_settings_can_name_can_be_built() -> None:

@@ -2,7 +2,7 @@ from fractions import Fraction
 
 import pytest
 
-from models.rewards.arithmetic import last_number, verify_arithmetic
+from models.rewards.arithmetic import is_number, last_number, verify_arithmetic
 
 
 @pytest.mark.parametrize(
@@ -77,3 +77,13 @@ def test_a_reference_that_is_no_number_is_our_fault_and_raises(answer: str):
 )
 def test_a_megabyte_of_anything_comes_to_an_end(unit: str):
     verify_arithmetic(unit * (10**6 // len(unit)), "10")
+
+
+@pytest.mark.parametrize("text", ["4", " -4 ", "\u22124", "1,234", "4.0", "2/3", "1e3", "9" * 100])
+def test_one_number_and_nothing_else(text: str):
+    assert is_number(text)
+
+
+@pytest.mark.parametrize("text", ["", "4.", "1, 2", "1,2", "10 apples", "$4", "4%", "x=4", "39,\\!916", "7-3", "-"])
+def test_more_or_less_than_one_number(text: str):
+    assert not is_number(text)

@@ -1,0 +1,122 @@
+"""`foreroll prompts add` and `foreroll prompts check`."""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import click
+
+from models.problems import BUILTIN
+from models.rewards import VERIFIERS
+from storage.errors import StoreError
+from storage.files import check_writable
+from storage.importers.adding import Sources, Survey, add_dataset, check_dataset, survey
+from storage.importers.columns import Where, parse_pairs
+from storage.importers.faults import SHOWN, one_line, summary
+from storage.importers.prompts import find_prompt_columns
+from storage.importers.sources import expand, kind_of
+from storage.layout import Layout, check_name
+from storage.store import open_store
+from tasks.answers import FORMS, UNTOLD, reads
+
+NO_VERIFIER = " (no verifier: to forecast and import to, not to train on; --reward names one)"
+
+
+def add_prompts(
+    store: Path,
+    files: Sequence[Path],
+    *,
+    name: str,
+    columns: Sequence[str],
+    where: Sequence[str],
+    tags: Sequence[str],
+    reward: str | None,
+    skip_bad: bool,
+) -> None:
+    """Store files of prompts as a dataset, and print what was found in them.
+
+    Raises:
+        StoreError: a file or a row cannot be used; with `skip_bad`, such rows are left out.
+    """
+    if check_name("dataset", name) in BUILTIN:
+        raise StoreError(f"dataset {name} is built in: choose another name")
+    _check_store(store)
+    chosen = Where(parse_pairs("--where", where))
+    sources = _find(files, columns, tags, chosen)
+    found = _look_through(sources, chosen, reward)
+    if found.faults and not skip_bad:
+        raise StoreError(
+            f"{len(found.faults):,} of {found.rows:,} rows cannot be used; mend them, or leave them out with "
+            f"--skip-bad:\n{summary(found.faults)}"
+        )
+    if not found.prompts:
+        raise StoreError(f"no prompts in {', '.join(path.name for path in sources)}: nothing was added")
+    reward = reward or _reward_of(found)
+    _tell(found, reward)
+    if add_dataset(open_store(store, create=True), name, sources, chosen, reward, partial(reads, reward)):
+        click.echo(f"added dataset {name}: {found.prompts:,} prompts")
+    else:
+        click.echo(f"dataset {name} has just these {found.prompts:,} prompts already: nothing was added")
+
+
+def check_prompts(store: Path, target: str, *, columns: Sequence[str], where: Sequence[str], reward: str | None) -> int:
+    """Print all that is wrong with a file of prompts, or with a dataset of the store; returns 1 when something is."""
+    if not Path(target).exists():
+        return _check_dataset(store, target)
+    chosen = Where(parse_pairs("--where", where))
+    found = _look_through(_find([Path(target)], columns, (), chosen), chosen, reward)
+    _tell(found, reward or _reward_of(found), shown=found.rows)
+    return 1 if found.faults or found.conflicts else 0
+
+
+def _check_store(store: Path) -> None:
+    """Refuse a store that cannot be written to before files are read, without making one."""
+    layout = Layout(store.absolute())
+    if layout.store_file().exists():
+        open_store(store)
+    check_writable(layout.root)
+
+
+def _check_dataset(store: Path, name: str) -> int:
+    rows, problems = check_dataset(open_store(store), name, reads)
+    click.echo(f"dataset {name}: {rows:,} prompts, {len(problems):,} with problems")
+    if problems:
+        click.echo(summary(problems, shown=len(problems)))
+    return 1 if problems else 0
+
+
+def _find(files: Sequence[Path], columns: Sequence[str], tags: Sequence[str], where: Where) -> Sources:
+    """The columns of each file, printed."""
+    given = parse_pairs("--map", columns)
+    sources = {}
+    for path in expand(files):
+        found = sources[path] = find_prompt_columns(path, given, tags, where)
+        click.echo(f"{one_line(path.name)} ({kind_of(path)})")
+        for field, column in found.fields.items():
+            click.echo(f"  {field} <- {one_line(column)}")
+        if found.tags:
+            click.echo(f"  tags <- {', '.join(found.tags.values())}")
+    return sources
+
+
+def _look_through(sources: Sources, where: Where, reward: str | None) -> Survey:
+    if reward is None:
+        return survey(sources, where, FORMS, strict=False)
+    return survey(sources, where, {reward: partial(reads, reward)}, strict=True)
+
+
+def _reward_of(found: Survey) -> str:
+    return found.rewards[0] if found.rewards and found.prompts else UNTOLD
+
+
+def _tell(found: Survey, reward: str, *, shown: int = SHOWN) -> None:
+    click.echo(f"reward {reward}{'' if reward in VERIFIERS else NO_VERIFIER}")
+    click.echo(f"{found.rows:,} rows, {found.prompts:,} different prompts that can be used")
+    for line in found.notes.lines():
+        click.echo(f"  {line}")
+    if found.duplicates:
+        click.echo(f"{found.duplicates:,} rows repeat a problem and were counted once")
+    if found.conflicts:
+        click.echo(f"{len(found.conflicts):,} of these have another answer:\n{summary(found.conflicts, shown=shown)}")
+    if found.faults:
+        click.echo(f"{len(found.faults):,} rows cannot be used:\n{summary(found.faults, shown=shown)}")

@@ -1,0 +1,90 @@
+"""Forecasts of a dataset by a published predictor: no run, no policy, no rollout."""
+
+from typing import Annotated
+
+import numpy as np
+import pyarrow as pa
+from pydantic import Field, TypeAdapter, ValidationError
+
+from models.difficulty import build_predictor
+from models.difficulty.base import Predictor
+from models.difficulty.inputs import reads_embeddings, reads_past, reads_texts
+from models.errors import ModelError
+from models.records import Pool
+from models.seeding import derive_seed
+from models.settings import PclSettings, PredictorSettings, SecSettings
+from storage.errors import StoreError
+from storage.layout import Layout
+from storage.prompts import read_dataset
+from storage.registry import Version, read_version, resolve
+from tasks.datasets import dataset_categories, dataset_embeddings
+from tasks.past import past_runs
+from tasks.registry import check_version
+
+_SETTINGS: TypeAdapter[PredictorSettings] = TypeAdapter(Annotated[PredictorSettings, Field(discriminator="name")])
+
+
+def forecast_dataset(layout: Layout, dataset: str, reference: str) -> pa.Table:
+    """Columns prompt_id, p_success, p_sd and expected_tokens (null where no length is known), in the dataset's order.
+
+    Args:
+        reference: `NAME`, `NAME@latest`, `NAME@best` or `NAME@NUMBER`.
+
+    Raises:
+        StoreError: there is no such dataset or version, or the version cannot be used here.
+        ModelError: its predictor reads what only a run has.
+    """
+    prompts = read_dataset(layout, dataset)
+    name, number = resolve(layout, reference)
+    version = read_version(layout, name, number)
+    settings = stored_settings(version, f"{name}@{number}")
+    check_version(version, f"{name}@{number}", settings)
+    pool = _pool(layout, dataset, prompts, settings, version)
+    predictor = build_predictor(settings, pool, seed=derive_seed(0, "predictor"))
+    if not reads_past(settings):
+        _load(predictor, version, f"{name}@{number}")
+    forecast = predictor.forecast(np.arange(len(pool)), seed=derive_seed(0, "forecast"))
+    return pa.table(
+        {
+            "prompt_id": prompts["prompt_id"],
+            "p_success": forecast.p_success,
+            "p_sd": forecast.p_sd,
+            "expected_tokens": pa.array(forecast.expected_tokens, from_pandas=True),
+        }
+    )
+
+
+def stored_settings(version: Version, reference: str) -> PredictorSettings:
+    """The settings that a version was trained with.
+
+    Raises:
+        StoreError: this Foreroll does not know them.
+    """
+    try:
+        found: PredictorSettings = _SETTINGS.validate_python(version.config["predictor"])
+    except (KeyError, ValidationError):
+        raise StoreError(
+            f"predictor {reference} has settings that this Foreroll does not know: use the one that published it, or "
+            "train it anew with `foreroll replay`"
+        ) from None
+    return found
+
+
+def _load(predictor: Predictor, version: Version, reference: str) -> None:
+    try:
+        predictor.load_state_dict(version.state)
+    except (KeyError, ValueError, RuntimeError) as error:  # what numpy and torch raise for arrays of other shapes
+        raise StoreError(f"predictor {reference} holds a state that its own settings do not fit: {error!r}") from error
+
+
+def _pool(layout: Layout, dataset: str, prompts: pa.Table, settings: PredictorSettings, version: Version) -> Pool:
+    if isinstance(settings, PclSettings):
+        raise ModelError("predictor pcl reads the states of a run's policy: only a run can forecast with it")
+    ids, texts = prompts["prompt_id"].to_pylist(), prompts["text"].to_pylist()
+    return Pool(
+        prompt_ids=tuple(ids),
+        embeddings=dataset_embeddings(layout, dataset, ids, texts) if reads_embeddings(settings) else None,
+        categories=dataset_categories(layout, dataset, settings.category) if isinstance(settings, SecSettings) else (),
+        texts=tuple(texts) if reads_texts(settings) else (),
+        past=past_runs(version.past, ids) if reads_past(settings) else None,
+    )
