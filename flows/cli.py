@@ -98,6 +98,32 @@ def sql(query: str, format_: str, output: Path | None, store: Path) -> None:
 
 
 @main.command()
+@click.argument("config_file", metavar="[CONFIG.toml]", required=False, type=click.Path(path_type=Path))
+@click.option("--runs", help="Glob of the runs to replay; all where it is left out.")
+@click.option("--where", help="SQL condition on the columns of the views runs and steps, as in 'step <= 100'.")
+@click.option("--predictor", "predictors", metavar="[LABEL=]NAME", multiple=True, help="What to replay; repeatable.")
+@click.option("--set", "assignments", metavar="NAME.KEY=VALUE", multiple=True, help="Set one value of a predictor.")
+@click.option("--publish", metavar="NAME", help="Publish the best, trained on everything, under this name.")
+@click.option("--margin", type=float, help="NLL by which it must beat the published one to be promoted.")
+@click.option("--dense", is_flag=True, help="Let predictors and rules choose anew from runs that repeat their prompts.")
+@click.option("--rule", "rules", multiple=True, help="--dense only: acquisition rule of each predictor; repeatable.")
+@click.option("--batch", type=int, help="--dense only: prompts in a batch.")
+@click.option("--markdown", type=click.Path(path_type=Path), help="File to write the leaderboard to, as Markdown.")
+@click.option("--plots", type=click.Path(path_type=Path), help="Folder to write plots to, as PNG.")
+@click.option("--format", "format_", type=click.Choice(["table", "json"]), default="table")
+@click.option("--store", envvar="FOREROLL_STORE", type=click.Path(path_type=Path), help=STORE_HELP)
+@one_line_errors
+def replay(**options: Any) -> None:
+    """Replay past runs: which predictor would have forecast best? Needs no GPU, and rolls nothing out.
+
+    Example: foreroll replay --runs 'math-*' --predictor kalman --predictor slow=mopps --set slow.decay=0.9
+    """
+    from flows.commands.replay import replay_from_command_line
+
+    replay_from_command_line(**options)
+
+
+@main.command()
 @click.option("--prompts", "dataset", metavar="DATASET", required=True, help="Dataset of the store to forecast.")
 @click.option("--predictor", metavar="NAME[@VERSION]", required=True,
               help="Published predictor; VERSION is a number, latest (if left out) or best.")  # fmt: skip

@@ -154,7 +154,7 @@ def build_config(values: Mapping[str, Any]) -> TrainConfig:
     try:
         return TrainConfig.model_validate(values)
     except ValidationError as error:
-        raise ConfigError("; ".join(_explain(detail) for detail in error.errors())) from None
+        raise ConfigError("; ".join(explain(detail) for detail in error.errors())) from None
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -228,7 +228,8 @@ def _parse_value(text: str) -> Any:
         return text
 
 
-def _explain(detail: Any) -> str:
+def explain(detail: Any) -> str:
+    """One thing that pydantic found wrong, in a user's words."""
     where = ".".join(str(part) for part in detail["loc"])
     if detail["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         return f"unknown config key {where!r}"

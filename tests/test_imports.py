@@ -64,7 +64,7 @@ def test_every_library_that_is_imported_is_declared() -> None:
 
 
 def test_help_and_configuration_import_nothing_heavy() -> None:
-    for module in ("flows.cli", "flows.config", "models.settings", "tasks.plan"):
+    for module in ("flows.cli", "flows.config", "flows.replay_config", "models.settings", "tasks.plan"):
         code = f"import sys, {module}; print([name for name in {HEAVY} if name in sys.modules])"
         done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
         assert done.stdout.strip() == "[]", module
@@ -74,7 +74,7 @@ def test_every_help_text_comes_without_heavy_imports() -> None:
     code = (
         "import sys; from click.testing import CliRunner; from flows.cli import main\n"
         "for words in ('', 'train', 'runs', 'sql', 'forecast', 'prompts', 'prompts add', 'prompts check', "
-        "'prompts list', 'prompts show', 'history', 'history import', 'doctor'):\n"
+        "'prompts list', 'prompts show', 'history', 'history import', 'doctor', 'replay'):\n"
         "    result = CliRunner().invoke(main, [*words.split(), '--help'])\n"
         "    assert result.exit_code == 0 and 'Usage' in result.output, words\n"
         f"print([name for name in {HEAVY_FOR_HELP} if name in sys.modules])"

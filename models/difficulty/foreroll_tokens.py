@@ -33,7 +33,8 @@ class FeatureTokens:
         return np.maximum(self._shared(rows) + self._rest.forecast(rows), LEAST)
 
     def observe(self, rows: Ints, mean_tokens: Floats) -> None:
-        """Learn the lengths of one step's groups."""
+        """Learn the lengths of one step's groups, but of those whose length is not known (NaN)."""
+        rows, mean_tokens = rows[~np.isnan(mean_tokens)], mean_tokens[~np.isnan(mean_tokens)]
         features = self._features[rows].astype(np.float64)
         self._square = KEEP * self._square + features.T @ features
         self._product = KEEP * self._product + features.T @ mean_tokens

@@ -41,3 +41,8 @@ def reads_texts(settings: PredictorSettings) -> bool:
     if isinstance(settings, DepoSettings):
         return settings.encoder != STATIC
     return isinstance(settings, ForerollSettings)
+
+
+def reads_logprobs(settings: PredictorSettings) -> bool:
+    """Whether the predictor learns from `Observation.mean_logprobs`."""
+    return isinstance(settings, DepoSettings)

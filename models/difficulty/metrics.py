@@ -6,6 +6,7 @@ without bias; the ratios and ranks made of them with one that shrinks as groups 
 """
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from models.records import Floats, Ints
@@ -34,8 +35,8 @@ def forecast_quality(
     rollouts = groups * valid
     return {
         "spearman": weighted_spearman(p_success, rates, groups),
-        "brier": _mean(rates * (1 - p_success) ** 2 + (1 - rates) * p_success**2, rollouts),
-        "nll": _mean(_cross_entropy(p_success, rates), rollouts),
+        "brier": _mean(squared_error(p_success, rates), rollouts),
+        "nll": _mean(cross_entropy(p_success, rates), rollouts),
         "ece": expected_calibration_error(p_success, rates, rollouts),
     }
 
@@ -52,16 +53,40 @@ def weighted_spearman(x: Floats, y: Floats, weights: Floats) -> float:
 
     Whole weights give what repeating each pair so often would give.
     """
+    return spearman_of_levels(levels(x), levels(y), weights)
+
+
+def levels(values: Floats) -> Ints:
+    """[G] how many distinct values are smaller: all that ranks depend on, whatever the weights."""
+    dense: Ints = rankdata(values, method="dense").astype(np.int64)
+    return dense - 1
+
+
+def spearman_of_levels(x: Ints, y: Ints, weights: Floats) -> float:
+    """`weighted_spearman` of values of which the levels are known; a weight may be 0."""
     if np.ptp(x) == 0 or np.ptp(y) == 0:
         return float("nan")
     ranks = np.stack([_weighted_ranks(x, weights), _weighted_ranks(y, weights)])
     covariance = np.cov(ranks, aweights=weights, ddof=0)
-    return float(covariance[0, 1] / np.sqrt(covariance[0, 0] * covariance[1, 1]))
+    scale = float(np.sqrt(covariance[0, 0] * covariance[1, 1]))
+    return float(covariance[0, 1]) / scale if scale > 0 else float("nan")
 
 
-def _weighted_ranks(values: Floats, weights: Floats) -> Floats:
+def auc_of_levels(score: Ints, positive: NDArray[np.bool_], weights: Floats) -> float:
+    """Chance that a positive group has the higher score than a negative one, ties half; NaN where either is absent.
+
+    Args:
+        score: [G] levels of the scores.
+        weights: [G] of the groups; a pair weighs the product of its two.
+    """
+    size = int(score.max()) + 1
+    above, below = (np.bincount(score[kind], weights[kind], minlength=size) for kind in (positive, ~positive))
+    pairs = above.sum() * below.sum()
+    return float(above @ (np.cumsum(below) - below / 2) / pairs) if pairs > 0 else float("nan")
+
+
+def _weighted_ranks(level: Ints, weights: Floats) -> Floats:
     """[G] weight of smaller values, and half the weight of equal ones."""
-    level = rankdata(values, method="dense").astype(np.int64) - 1
     mass = np.bincount(level, weights)
     ranks: Floats = (np.cumsum(mass) - mass / 2)[level]
     return ranks
@@ -71,7 +96,14 @@ def _mean(values: Floats, weights: Floats) -> float:
     return float((values * weights).sum() / weights.sum())
 
 
-def _cross_entropy(p_success: Floats, rates: Floats) -> Floats:
+def squared_error(p_success: Floats, rates: Floats) -> Floats:
+    """[G] mean over a group's rollouts of (outcome - forecast)^2."""
+    error: Floats = rates * (1 - p_success) ** 2 + (1 - rates) * p_success**2
+    return error
+
+
+def cross_entropy(p_success: Floats, rates: Floats) -> Floats:
+    """[G] mean over a group's rollouts of -log forecast probability of the outcome; no forecast counts as certain."""
     clipped = np.clip(p_success, _CLIP, 1 - _CLIP)
     entropy: Floats = -(rates * np.log(clipped) + (1 - rates) * np.log1p(-clipped))
     return entropy

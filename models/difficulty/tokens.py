@@ -26,9 +26,10 @@ class TokenForecaster:
         return expected
 
     def observe(self, rows: Ints, mean_tokens: Floats) -> None:
-        """Add one visit of each row."""
-        np.add.at(self._visits, rows, 1.0)
-        np.add.at(self._tokens, rows, mean_tokens)
+        """Add one visit of each row, but of those whose length is not known (NaN)."""
+        known = ~np.isnan(mean_tokens)
+        np.add.at(self._visits, rows[known], 1.0)
+        np.add.at(self._tokens, rows[known], mean_tokens[known])
 
     def state(self) -> State:
         """Arrays in row order."""

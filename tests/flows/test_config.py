@@ -16,7 +16,8 @@ from flows.config import (
     read_preset,
     read_toml,
 )
-from models.settings import EngineSettings, ForerollSettings, KalmanSettings, MoppsSettings, TrainSettings
+from flows.replay_config import ReplayConfig, build_replay_config
+from models.settings import EngineSettings, ForerollSettings, GpsSettings, KalmanSettings, MoppsSettings, TrainSettings
 from storage.runs import Run, write_run
 from storage.store import open_store
 
@@ -31,17 +32,19 @@ def test_every_shipped_preset_is_a_valid_config(name: str) -> None:
 
 def test_deployments_point_at_flows_and_their_parameters_are_valid() -> None:
     deployments = yaml.safe_load((ROOT / "prefect.yaml").read_text())["deployments"]
-    assert [deployment["name"] for deployment in deployments] == ["train"]
+    builders = {"train": (build_config, "0 2 * * *"), "replay": (build_replay_config, "0 5 * * *")}
+    assert [deployment["name"] for deployment in deployments] == list(builders)
     for deployment in deployments:
+        build, cron = builders[deployment["name"]]
         file, function = deployment["entrypoint"].split(":")
         assert f"def {function}(" in (ROOT / file).read_text()
-        build_config(deployment["parameters"]["config"])
-        assert deployment["schedules"][0]["cron"] == "0 2 * * *"
+        build(deployment["parameters"]["config"])
+        assert deployment["schedules"][0]["cron"] == cron
 
 
 def test_every_field_is_documented_beneath_its_definition() -> None:
-    schema = TrainConfig.model_json_schema()
-    described = {"TrainConfig": schema, **schema["$defs"]}
+    train, replay = TrainConfig.model_json_schema(), ReplayConfig.model_json_schema()
+    described = {"TrainConfig": train, "ReplayConfig": replay, **train["$defs"], **replay["$defs"]}
     for name, part in described.items():
         for field, about in part.get("properties", {}).items():
             assert about.get("description"), f"{name}.{field}"
@@ -57,7 +60,7 @@ def test_a_predictor_can_be_named_alone_and_then_brings_its_own_settings() -> No
         merge(read_preset("countdown"), parse_assignments(["predictor=mopps", "predictor.decay=0.9"]))
     )
     assert config.predictor == MoppsSettings(decay=0.9)
-    assert isinstance(build_config({"preset": "countdown"}).predictor, ForerollSettings)
+    assert isinstance(build_config({"preset": "countdown"}).predictor, GpsSettings)
 
 
 def test_a_published_predictor_to_begin_with_is_set_as_from_and_stored_as_from(tmp_path: Path) -> None:
@@ -81,9 +84,9 @@ def test_an_engine_can_be_named_alone_or_not_at_all() -> None:
 
 
 def test_a_predictor_that_is_not_named_is_the_default_one() -> None:
-    assert build_config(parse_assignments(["predictor.width=32"])).predictor == ForerollSettings(width=32)
+    assert build_config(parse_assignments(["predictor.own_sd=1.5"])).predictor == ForerollSettings(own_sd=1.5)
     config = build_config({"preset": "countdown", "predictor": {"z_samples": 3}})
-    assert isinstance(config.predictor, ForerollSettings) and config.predictor.z_samples == 3
+    assert isinstance(config.predictor, GpsSettings) and config.predictor.z_samples == 3
 
 
 def test_a_stored_config_stands_behind_the_options_before_they_are_judged(tmp_path: Path) -> None:

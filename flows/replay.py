@@ -1,0 +1,28 @@
+"""The replay flow: walk past histories, publish the best forecaster, show the leaderboard."""
+
+from prefect import flow, task
+from prefect.artifacts import create_markdown_artifact, create_table_artifact
+from prefect.cache_policies import NO_CACHE
+
+from flows.crashed import mark_crashed
+from flows.replay_config import ReplayConfig
+from tasks.leaderboard import leaderboard_rows, report_markdown
+from tasks.replay import replay_history
+from tasks.replay_files import write_files
+
+walk_history = task(name="replay-history", cache_policy=NO_CACHE, persist_result=False)(replay_history)
+write_report = task(name="write-report", cache_policy=NO_CACHE, persist_result=False)(write_files)
+
+
+@flow(name="replay", flow_run_name="replay-{config.runs}", persist_result=False)
+def replay(config: ReplayConfig) -> None:
+    """Compare forecasters on the history, and publish the best where a name is given.
+
+    Raises:
+        StoreError, ModelError: the history cannot be replayed.
+    """
+    mark_crashed()
+    report = walk_history(config.plan())
+    write_report(report, markdown=config.markdown, plots=config.plots)
+    create_table_artifact(leaderboard_rows(report), key="replay-leaderboard", description=report.published or None)
+    create_markdown_artifact(report_markdown(report), key="replay-report", description=f"Runs {config.runs}")

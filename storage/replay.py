@@ -1,0 +1,172 @@
+"""What a replay reads: the steps that were asked for, in order, a few at a time."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from storage.catalog import named_files, query_locked
+from storage.errors import StoreError
+from storage.history import History
+from storage.layout import Layout
+from storage.parquet import read_table
+from storage.runs import read_run
+from storage.schemas import ACQUISITIONS, FORECASTS, REWARDS, ROLLOUTS, TOKENS
+
+READ_ROWS = 50_000
+"""Rows from which on the steps read so far are handed out and let go."""
+
+_STEPS = """
+select run_id, step, coalesce(({where}), false) as wanted from steps join runs using (run_id)
+where step > 0 and run_id glob '{runs}' order by created_at, run_id, step
+"""
+_KEYS = ("step", "group_id", "sample")
+_READ = {
+    "forecasts": pa.schema([FORECASTS.field(name) for name in ("step", "prompt_id", "predictor", "p_success")]),
+    "acquisitions": pa.schema(
+        [ACQUISITIONS.field(name) for name in ("step", "round", "prompt_id", "propensity", "decision")]
+    ),
+    "rollouts": pa.schema([ROLLOUTS.field(name) for name in (*_KEYS, "round", "prompt_id", "response_tokens")]),
+    "rewards": pa.schema([REWARDS.field(name) for name in (*_KEYS, "success")]),
+}
+_LOGPROBS = {"tokens": pa.schema([TOKENS.field(name) for name in (*_KEYS, "logprobs")])}
+_GROUPS = """
+with groups as (
+    select step, min(round) as round, prompt_id, min(position) as position, count(success) as valid,
+           count(*) filter (success) as successes, avg(response_tokens) as mean_tokens
+    from rollouts left join rewards using (step, group_id, sample) group by step, prompt_id
+)
+select step, round, prompt_id, successes, valid, mean_tokens, propensity, decision
+from groups left join acquisitions using (step, round, prompt_id)
+where valid > 0 order by step, round, position
+"""
+
+Tables = dict[str, pa.Table]
+
+
+@dataclass(frozen=True)
+class RunSteps:
+    """The steps of one run that were asked for."""
+
+    run: str
+    steps: tuple[int, ...]
+    faults: tuple[str, ...]
+    """What is wrong with the run's steps, a line each."""
+
+
+@dataclass(frozen=True)
+class StoredStep:
+    """One committed step as it is replayed."""
+
+    step: int
+    candidates: pa.Table
+    """prompt_id, predictor and p_success of what was considered; empty where no forecast was stored."""
+    groups: pa.Table
+    """round, prompt_id, successes, valid, mean_tokens, propensity and decision, by round and place in it."""
+    tokens: pa.Table | None
+    """prompt_id and logprobs of each rollout, where they were asked for."""
+
+
+def find_steps(layout: Layout, runs: str = "*", where: str = "true") -> list[RunSteps]:
+    """The committed steps of the runs that match a glob and for which an SQL condition holds, oldest run first.
+
+    Args:
+        where: over the columns of the views `runs` and `steps`.
+
+    Raises:
+        StoreError: the condition cannot be evaluated, or nothing matches.
+    """
+    try:
+        found = query_locked(layout, _STEPS.format(where=where, runs=runs.replace("'", "''")))
+    except (StoreError, duckdb.Error) as error:
+        raise StoreError(f"--where {where!r} is no condition on runs and steps: {error}") from None
+    names = list(dict.fromkeys(found["run_id"].to_pylist()))
+    chosen = [_run_steps(layout, run, found.filter(pc.equal(found["run_id"], run))) for run in names]
+    if not any(one.steps for one in chosen):
+        wanted = f"--runs {runs!r}" + ("" if where == "true" else f" --where {where!r}")
+        raise StoreError(f"no committed step matches {wanted} in {layout.root}: see `foreroll runs`")
+    return [one for one in chosen if one.steps]
+
+
+def read_steps(layout: Layout, chosen: RunSteps, faults: list[str], *, logprobs: bool = False) -> Iterator[StoredStep]:
+    """The steps of a run one after the other; a damaged step is left out, and `faults` then says so.
+
+    Args:
+        logprobs: also read the log-probabilities of all tokens.
+    """
+    schemas = _READ | (_LOGPROBS if logprobs else {})
+    batch: dict[int, Tables] = {}
+    for step in chosen.steps:
+        try:
+            batch[step] = _read_step(layout, chosen.run, step, schemas)
+        except StoreError as error:
+            faults.append(f"run {chosen.run}: step {step} is left out: {error}")
+        if sum(len(table) for tables in batch.values() for table in tables.values()) >= READ_ROWS:
+            yield from _stored(batch)
+            batch = {}
+    yield from _stored(batch)
+
+
+def _run_steps(layout: Layout, run: str, found: pa.Table) -> RunSteps:
+    steps = tuple(found.filter(found["wanted"])["step"].to_pylist())
+    return RunSteps(run, steps, tuple(_faults(layout, run, found["step"].to_pylist()) if steps else ()))
+
+
+def _faults(layout: Layout, run: str, readable: Sequence[int]) -> list[str]:
+    """Steps that are gone, or whose commit record is."""
+    committed = History(layout, run).committed_steps()
+    record = read_run(layout, run)
+    numbered = record is None or "imported" not in record.config  # an imported history may know of every tenth step
+    gone = sorted(set(range(1, max(committed))) - set(committed)) if numbered else []
+    unreadable = sorted(set(committed) - {0, *readable})
+    return [
+        *([f"run {run}: {_spell(gone)} missing"] if gone else []),
+        *([f"run {run}: {_spell(unreadable)} left out: the commit record is damaged"] if unreadable else []),
+    ]
+
+
+def _spell(steps: Sequence[int]) -> str:
+    if len(steps) == 1:
+        return f"step {steps[0]} is"
+    more = f" and {len(steps) - 5} more" if len(steps) > 5 else ""
+    return f"steps {', '.join(map(str, steps[:5]))}{more} are"
+
+
+def _read_step(layout: Layout, run: str, step: int, schemas: dict[str, pa.Schema]) -> Tables:
+    parts: dict[str, list[pa.Table]] = {name: [schema.empty_table()] for name, schema in schemas.items()}
+    for name, file in named_files(layout, layout.commit(run, step), list(schemas)):
+        if not file.is_intact():
+            raise StoreError(
+                f"{file.path.relative_to(layout.root)} is {'damaged' if file.path.exists() else 'missing'}"
+            )
+        parts[name].append(read_table(file.path, schemas[name]))
+    return {name: pa.concat_tables(tables) for name, tables in parts.items()}
+
+
+def _stored(batch: dict[int, Tables]) -> Iterator[StoredStep]:
+    """Steps that were read together, one by one."""
+    if not batch:
+        return
+    together = {name: pa.concat_tables([tables[name] for tables in batch.values()]) for name in _READ}
+    rollouts = together["rollouts"]
+    together["rollouts"] = rollouts.append_column("position", pa.array(np.arange(len(rollouts))))
+    with duckdb.connect() as con:
+        for name, table in together.items():
+            con.register(name, table)
+        groups = con.sql(_GROUPS).to_arrow_table()
+    for step, tables in batch.items():
+        yield StoredStep(
+            step,
+            tables["forecasts"].drop_columns("step"),
+            groups.filter(pc.equal(groups["step"], step)).drop_columns("step"),
+            _with_prompts(tables) if "tokens" in tables else None,
+        )
+
+
+def _with_prompts(tables: Tables) -> pa.Table:
+    """Log-probabilities of each rollout with its prompt; both tables hold the rollouts in the same order."""
+    assert tables["tokens"]["group_id"].equals(tables["rollouts"]["group_id"])
+    return pa.table({"prompt_id": tables["rollouts"]["prompt_id"], "logprobs": tables["tokens"]["logprobs"]})

@@ -1,0 +1,244 @@
+"""Walks a history with predictors: forecast a step, judge, and only then learn from it.
+
+A predictor that reads past runs begins anew with each run, and is given all
+groups of the runs replayed before it; any other carries on with what it has
+learned. A run replayed alone gets what it had itself: its pool, its seeds, and
+the past runs that it pinned; its own predictor then forecasts what it stored.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from models.difficulty import build_predictor
+from models.difficulty.inputs import past_wanted, reads_logprobs, reads_past
+from models.difficulty.metrics import weighted_spearman
+from models.difficulty.prequential import SELECTED, Tally, chance_of
+from models.difficulty.trial import Trial
+from models.records import Floats, Forecast, Ints, Observation, PastRuns, Pool
+from models.seeding import derive_seed
+from models.settings import PredictorSettings
+from storage.layout import Layout
+from storage.registry import Version
+from storage.replay import RunSteps, StoredStep, read_steps
+from storage.runs import Run
+from storage.schemas import PAST
+from tasks.past import past_runs, read_past
+from tasks.registry import settings_of
+from tasks.start import begin_with, join_past, read_start
+
+
+@dataclass
+class Contender:
+    """A predictor in the walk, with what is remembered of it."""
+
+    label: str
+    settings: PredictorSettings
+    trial: Trial | None = None
+    tally: Tally = field(default_factory=Tally)
+    """p_success and chance of every judged group."""
+    spearman: list[float] = field(default_factory=list)
+    """Of each step's groups."""
+    expected: list[float] = field(default_factory=list)
+    """Mean forecast chance that a group of the step is informative."""
+    best_half: list[tuple[int, int]] = field(default_factory=list)
+    """Informative groups among the better half of each step's groups, and the size of that half."""
+    reproduced: int = 0
+    """Forecasts of candidates that are the stored ones to the bit."""
+
+
+@dataclass
+class Walk:
+    """The state of a replay between two steps."""
+
+    layout: Layout
+    pool: Pool
+    contenders: list[Contender]
+    faults: list[str]
+    alone: bool
+    """One run only."""
+    shared: Tally = field(default_factory=Tally)
+    """What is known of every judged group, whoever forecasts it."""
+    informative: list[float] = field(default_factory=list)
+    """Share of each step's groups."""
+    steps: list[tuple[str, int]] = field(default_factory=list)
+    runs: list[str] = field(default_factory=list)
+    """Those begun so far; a group's `run` is its place here."""
+    stored_forecasts: int = 0
+    """Candidates' forecasts in the history."""
+
+    def __post_init__(self) -> None:
+        self.row_of = {prompt_id: row for row, prompt_id in enumerate(self.pool.prompt_ids)}
+
+
+def walk_run(walk: Walk, record: Run, chosen: RunSteps) -> None:
+    """Replay the steps of one run."""
+    seed = record.config.get("seed", 0)
+    _begin(walk, record, seed)
+    walk.runs.append(record.run)
+    unknown: dict[str, int] = {}
+    logprobs = any(reads_logprobs(one.settings) for one in walk.contenders)
+    for stored in read_steps(walk.layout, chosen, walk.faults, logprobs=logprobs):
+        groups = _known(walk, stored.groups, unknown)
+        observation = _observation(walk, groups, stored.tokens)
+        walk.stored_forecasts += len(stored.candidates)
+        for contender in walk.contenders:
+            _walk_step(walk, contender, stored, observation, seed)
+        _remember(walk, stored.step, groups, observation)
+    if unknown:
+        walk.faults.append(
+            f"run {record.run}: {sum(unknown.values())} groups of {len(unknown)} prompts are left out, because no "
+            f"dataset of the run has them (the first is {next(iter(unknown))}): their text changed, or it is gone"
+        )
+
+
+def _begin(walk: Walk, record: Run, seed: int) -> None:
+    """Fresh predictors where a run wants them; the others carry on."""
+    for contender in walk.contenders:
+        if contender.trial is None or reads_past(contender.settings):
+            settings, pool = contender.settings, walk.pool
+            start = _start(walk, record, settings)
+            if reads_past(settings):
+                pool = replace(pool, past=_past(walk, record, settings, start))
+            predictor = build_predictor(settings, pool, seed=derive_seed(seed, "predictor"))
+            if start is not None:
+                begin_with(start, record.config["predictor"]["from"], settings, predictor)
+            contender.trial = Trial(contender.label, predictor)
+
+
+def is_own(settings: PredictorSettings, record: Run) -> bool:
+    """Whether a run forecast with this predictor; settings younger than the run count as their defaults."""
+    own = record.config.get("predictor", {})
+    wanted = settings_of(settings)
+    stored = settings_of(type(settings)()) | {name: value for name, value in own.items() if name in wanted}
+    return bool(own.get("name") == settings.name and stored == wanted)
+
+
+def _start(walk: Walk, record: Run, settings: PredictorSettings) -> Version | None:
+    """The published version that a run's own predictor began with."""
+    return read_start(walk.layout, record.run, record.pins) if walk.alone and is_own(settings, record) else None
+
+
+def _past(walk: Walk, record: Run, settings: PredictorSettings, start: Version | None) -> PastRuns:
+    """The groups of the runs replayed before, as far as the setting names them; of a run alone those that it pinned."""
+    ids = walk.pool.prompt_ids
+    if walk.alone:
+        pinned = read_past(walk.layout, record.run, record.pins, ids)
+        return past_runs(join_past(pinned, start, record.run, record.pins), ids)
+    groups = learned_groups(walk)
+    wanted = past_wanted(settings).split(",")
+    kept = [run for run in walk.runs if "all" in wanted or any(fnmatchcase(run, one.strip()) for one in wanted)]
+    return past_runs(groups.filter(pc.is_in(groups["run_id"], pa.array(kept, pa.string()))), ids)
+
+
+def learned_groups(walk: Walk) -> pa.Table:
+    """The groups that were walked so far, rows of `schemas.PAST`."""
+    names = ("step", "successes", "valid", "mean_tokens")
+    columns = {name: pa.array(walk.shared.column(name)).cast(PAST.field(name).type) for name in names}
+    columns["run_id"] = pa.array(walk.runs, pa.string()).take(pa.array(walk.shared.column("run").astype(np.int64)))
+    rows = pa.array(walk.shared.column("row").astype(np.int64))
+    columns["prompt_id"] = pa.array(walk.pool.prompt_ids, pa.string()).take(rows)
+    return pa.table([columns[name] for name in PAST.names], schema=PAST)
+
+
+def _walk_step(walk: Walk, contender: Contender, stored: StoredStep, observation: Observation, seed: int) -> None:
+    """Forecast, freeze, and only then let the predictor see what came of it."""
+    assert contender.trial is not None
+    rows, p_stored = _considered(walk, stored.candidates, observation.rows)
+    forecast = contender.trial.forecast(rows, seed=derive_seed(seed, stored.step, "forecast"))
+    contender.trial.observe(observation, seed=derive_seed(seed, stored.step, "observe"))
+    contender.reproduced += int(np.sum(forecast.p_success.astype(np.float32) == p_stored)) if len(p_stored) else 0
+    _judge_step(contender, _at(forecast, np.searchsorted(rows, observation.rows)), observation)
+
+
+def _considered(walk: Walk, candidates: pa.Table, groups: Ints) -> tuple[Ints, Floats]:
+    """Ascending pool rows of the step's candidates, with the p_success that was stored; without any the groups' own."""
+    if len(candidates) == 0:
+        return np.unique(groups), np.empty(0)
+    known = [(walk.row_of.get(prompt_id, -1), at) for at, prompt_id in enumerate(candidates["prompt_id"].to_pylist())]
+    kept = np.array(sorted(pair for pair in known if pair[0] >= 0), np.int64).reshape(-1, 2)
+    return kept[:, 0], candidates["p_success"].to_numpy()[kept[:, 1]]
+
+
+def _judge_step(contender: Contender, forecast: Forecast, observation: Observation) -> None:
+    """Remember what the step says of a predictor."""
+    chance = chance_of(forecast, observation.valid)
+    p_success = forecast.p_success.astype(np.float32).astype(np.float64)  # as forecasts are stored
+    contender.tally.add(p_success=p_success.astype(np.float32), chance=chance.astype(np.float32))
+    informative = _informative(observation)
+    best = np.argsort(-chance, kind="stable")[: (len(chance) + 1) // 2]
+    contender.best_half.append((int(informative[best].sum()), len(best)))
+    rates = observation.successes / observation.valid
+    told = len(rates) > 1
+    contender.spearman.append(weighted_spearman(p_success, rates, np.ones(len(rates))) if told else float("nan"))
+    contender.expected.append(float(chance.mean()) if len(chance) else float("nan"))
+
+
+def _remember(walk: Walk, step: int, groups: pa.Table, observation: Observation) -> None:
+    """Keep what every predictor is judged by."""
+    size = len(observation.rows)
+    walk.shared.add(
+        run=np.full(size, len(walk.runs) - 1, np.int32),
+        step=np.full(size, step, np.int32),
+        row=observation.rows.astype(np.int32),
+        successes=observation.successes.astype(np.int16),
+        valid=observation.valid.astype(np.int16),
+        mean_tokens=observation.mean_tokens,
+        weight=_weights(groups),
+        decision=np.array([_DECISIONS.get(one, -1) for one in groups["decision"].to_pylist()], np.int8),
+    )
+    walk.informative.append(float(_informative(observation).mean()) if size else float("nan"))
+    walk.steps.append((walk.runs[-1], step))
+
+
+_DECISIONS = {name: at for at, name in enumerate(SELECTED)}
+
+
+def _weights(groups: pa.Table) -> np.ndarray:
+    """[G] 1 / propensity in first rounds, 0 in later ones; 1 for groups that nobody selected."""
+    propensity = groups["propensity"].to_numpy(zero_copy_only=False).astype(np.float64)
+    weights = np.where(np.isnan(propensity), 1.0, 1.0 / np.maximum(propensity, 1e-9))
+    later = ~np.isnan(propensity) & (groups["round"].to_numpy() > 0)
+    return np.where(later, 0.0, weights).astype(np.float32)
+
+
+def _known(walk: Walk, groups: pa.Table, unknown: dict[str, int]) -> pa.Table:
+    """The groups of prompts that are in the pool; the others are counted."""
+    ids = groups["prompt_id"].to_pylist()
+    kept = [prompt_id in walk.row_of for prompt_id in ids]
+    for prompt_id, known in zip(ids, kept, strict=True):
+        if not known:
+            unknown[prompt_id] = unknown.get(prompt_id, 0) + 1
+    return groups if all(kept) else groups.filter(pa.array(kept, pa.bool_()))
+
+
+def _observation(walk: Walk, groups: pa.Table, tokens: pa.Table | None) -> Observation:
+    ids = groups["prompt_id"].to_pylist()
+    return Observation(
+        rows=np.array([walk.row_of[prompt_id] for prompt_id in ids], np.int64),
+        successes=groups["successes"].to_numpy().astype(np.int64),
+        valid=groups["valid"].to_numpy().astype(np.int64),
+        mean_tokens=groups["mean_tokens"].to_numpy(zero_copy_only=False).astype(np.float64),
+        mean_logprobs=_mean_logprobs(ids, tokens) if tokens is not None else None,
+    )
+
+
+def _mean_logprobs(ids: Sequence[str], tokens: pa.Table) -> Floats:
+    """[G] mean over rollouts of the mean log-probability of their tokens."""
+    mean = pl.col("logprobs").list.mean().cast(pl.Float64).mean()
+    means = pl.DataFrame(tokens).group_by("prompt_id", maintain_order=True).agg(mean).rows()
+    found: Mapping[str, float | None] = dict(means)
+    return np.array([found[one] if found[one] is not None else np.nan for one in ids], np.float64)
+
+
+def _informative(observation: Observation) -> np.ndarray:
+    return (observation.successes > 0) & (observation.successes < observation.valid)
+
+
+def _at(forecast: Forecast, positions: Ints) -> Forecast:
+    return Forecast(forecast.p_success[positions], forecast.p_sd[positions], forecast.expected_tokens[positions])

@@ -1,0 +1,184 @@
+"""Replay from the outside: it agrees with what runs forecast, and shows and publishes what it found."""
+
+import json
+import os
+import signal
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
+
+from flows.cli import main
+from flows.replay import replay
+from flows.replay_config import ReplayConfig, build_replay_config
+from storage.layout import Layout
+from storage.prompts import read_dataset
+from storage.registry import versions
+from storage.store import open_store
+from tasks.leaderboard import ReplayReport
+from tasks.replay import replay_history
+from tests.flows.small_run import KillPoint, make_store, small_config, train_small, train_until_killed
+from tests.tasks.past_history import random_steps, write_past, write_pool
+
+GPS = {"width": 16, "latent": 4, "z_samples": 4, "gradient_steps": 2}
+OWN: dict[str, dict[str, Any]] = {
+    "mopps": {"name": "mopps", "decay": 0.7},
+    "gps": {"name": "gps", **GPS},
+    "foreroll": {"name": "foreroll", "latent": 2},
+}
+
+
+@pytest.fixture
+def past(tmp_path: Path) -> Path:
+    """A store with two small histories of outcomes alone."""
+    layout = open_store(tmp_path / "store", create=True)
+    ids = write_pool(layout, "toy", [f"what is {one} + {one}?" for one in range(20)])
+    for number, run in enumerate(("first", "second")):
+        write_past(layout, run, random_steps(ids, 4, 8, seed=number), created_at=f"202{number}")
+    return layout.root
+
+
+def foreroll(store: Path, *words: str) -> Result:
+    return CliRunner().invoke(main, ["replay", "--store", str(store), *words])
+
+
+def replayed(store: Path, run: str, settings: dict[str, Any]) -> ReplayReport:
+    config = build_replay_config({"store": str(store), "runs": run, "predictors": {"own": settings}})
+    return replay_history(config.plan())
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_a_run_replayed_with_its_own_predictor_gives_its_stored_forecasts(tmp_path: Path) -> None:
+    """Also one that reads the runs before it."""
+    store = make_store(tmp_path / "store")
+    for name, settings in OWN.items():
+        train_small(small_config(store, name, predictor=settings, evaluation={"every": 0}, steps=2))
+    for name, settings in OWN.items():
+        report = replayed(store, name, settings)
+        assert report.lines[0].reproduced == report.stored_forecasts > 0, name
+    other = replayed(store, "gps", {**OWN["gps"], "lr": 1e-2})
+    assert other.lines[0].reproduced is None
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("prefect_server")
+@pytest.mark.parametrize("name", OWN)
+def test_a_run_that_was_killed_and_resumed_is_reproduced_too(name: str, tmp_path: Path) -> None:
+    store = make_store(tmp_path / "store")
+    killed = small_config(store, "killed", predictor=OWN[name], evaluation={"every": 0}, steps=3)
+    point = KillPoint("before", "publish", "rewards/run_id=killed/step=00000002")
+    process = get_context("spawn").Process(target=train_until_killed, args=(killed, point))
+    process.start()
+    process.join(300)
+    assert process.exitcode == -signal.SIGKILL
+    train_small(killed)
+    report = replayed(store, "killed", OWN[name])
+    assert report.lines[0].reproduced == report.stored_forecasts > 0
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_the_flow_leaves_files_and_artifacts_and_publishes_once(past: Path, tmp_path: Path) -> None:
+    config = ReplayConfig.model_validate(
+        {
+            "store": past,
+            "publish": "nightly",
+            "predictors": {"mean": {}, "mopps": {}},
+            "markdown": tmp_path / "page" / "leaderboard.md",
+            "plots": tmp_path / "plots",
+        }
+    )
+    replay(config)
+    page = config.markdown.read_text() if config.markdown else ""
+    assert "| predictor | nll |" in page and "replayed 2 runs, 8 steps, 64 groups of 20 prompts" in page
+    for name in ("calibration", "spearman", "informative"):
+        assert (tmp_path / "plots" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    replay(config)
+    assert versions(Layout(past), "nightly") == [1]
+    with get_client(sync_client=True) as client:
+        keys = ArtifactFilter(key=ArtifactFilterKey(any_=["replay-leaderboard", "replay-report"]))
+        kept = client.read_artifacts(artifact_filter=keys)
+    tables = [json.loads(one.data) for one in kept if one.key == "replay-leaderboard"]  # type: ignore[arg-type]
+    assert sorted(len(table) for table in tables) == [0, 2]
+    assert any("nothing new since version 1 of nightly" in str(one.data) for one in kept)
+
+
+def test_the_command_prints_one_row_a_predictor(past: Path) -> None:
+    done = foreroll(past, "--predictor", "mean", "--predictor", "slow=mopps", "--set", "slow.decay=0.9")
+    assert done.exit_code == 0, done.output
+    lines = done.output.splitlines()
+    assert lines[0].startswith("replayed 2 runs, 8 steps, 64 groups of 20 prompts, ")
+    assert lines[2] == (
+        "all candidates: first rounds weighted by 1 / propensity, and groups that nobody selected (64 groups)"
+    )
+    assert lines[3].split() == ["predictor", "nll", "spearman", "auc", "brier", "ece", "best", "half"]
+    assert sorted(line.split()[0] for line in lines[4:]) == ["mean", "slow"]
+
+
+def test_the_command_gives_json(past: Path) -> None:
+    done = foreroll(past, "--predictor", "mean", "--runs", "first", "--format", "json")
+    found = json.loads(done.output)
+    assert found["runs"] == {"first": 4} and found["lines"][0]["label"] == "mean"
+    nll = found["lines"][0]["scores"]["candidates"]["nll"]
+    assert nll["low"] < nll["value"] < nll["high"]
+
+
+def test_a_config_file_names_predictors_and_the_command_line_others(past: Path, tmp_path: Path) -> None:
+    file = tmp_path / "replay.toml"
+    file.write_text('runs = "first"\n[predictors.slow]\nname = "mopps"\ndecay = 0.9\n[predictors.mean]\nwindow = 2\n')
+    done = foreroll(past, str(file), "--format", "json")
+    settings = {line["label"]: line["settings"] for line in json.loads(done.output)["lines"]}
+    assert settings["slow"]["decay"] == 0.9 and settings["mean"]["window"] == 2
+    other = json.loads(foreroll(past, str(file), "--format", "json", "--predictor", "last").output)
+    assert [line["label"] for line in other["lines"]] == ["last"] and other["runs"] == {"first": 4}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--runs", "third"], "no committed step matches --runs 'third'"),
+        (["--where", "stp > 1"], "is no condition on runs and steps"),
+        (["--predictor", "mop"], "config predictors.mop: Input tag 'mop'"),
+        (["--predictor", "pcl"], "predictor pcl reads the live policy's states"),
+        (["--predictor", "mean", "--set", "mopps.decay=1"], "--set mopps...: write NAME.key=value"),
+        (["--predictor", "mean", "--predictor", "mean"], "give each its own label"),
+        (["--predictor", "mean", "--set", "mean.windo=1"], "unknown config key 'predictors.mean.mean.windo'"),
+        (["--predictor", "mean", "--publish", "No Name"], "predictor name 'No Name' is not allowed"),
+        (["--margin", "-1"], "config margin"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(past: Path, words: list[str], message: str) -> None:
+    done = foreroll(past, *words)
+    assert done.exit_code == 2 and message in done.output
+    assert len(done.output.strip().splitlines()) == 1
+
+
+def test_a_damaged_step_is_a_note_and_not_an_error(past: Path) -> None:
+    path = Layout(past).part("rewards", "second", 2)
+    path.write_bytes(path.read_bytes()[: os.stat(path).st_size // 2])
+    done = foreroll(past, "--predictor", "mean")
+    assert done.exit_code == 0
+    assert done.output.splitlines()[:2] == [
+        done.output.splitlines()[0],
+        "note: run second: step 2 is left out: history/rewards/run_id=second/step=00000002/part-0.parquet is damaged",
+    ]
+    assert "7 steps, 56 groups" in done.output
+
+
+def test_a_dense_replay_pairs_predictors_with_rules(past: Path) -> None:
+    ids = read_dataset(Layout(past), "toy")["prompt_id"].to_pylist()
+    write_past(Layout(past), "dense", random_steps(ids, 4, 20), created_at="2026")
+    words = ("--dense", "--runs", "dense", "--predictor", "mean", "--rule", "uniform", "--rule", "nearest")
+    done = foreroll(past, *words, "--batch", "3", "--format", "json")
+    found = json.loads(done.output)
+    assert {(one["predictor"], one["rule"]) for one in found} == {("mean", "uniform"), ("mean", "nearest")}
+    assert all(one["groups"] == 12 and 0 <= one["regret"] <= 1 for one in found)
+    table = foreroll(past, *words).output.splitlines()
+    assert table[0].split()[:3] == ["run", "predictor", "rule"] and len(table) == 3
+    rarely = foreroll(past, "--dense", "--runs", "first", "--predictor", "mean")
+    assert rarely.exit_code == 2 and "a dense replay wants at least 2" in rarely.output
+    refused = foreroll(past, "--dense", "--rule", "best")
+    assert refused.exit_code == 2 and "--rule: config name" in refused.output
