@@ -105,15 +105,19 @@ def rules_embed(records: Iterable[Run], rules: Sequence[str]) -> bool:
 
 
 def value_rows(values: Sequence[SelectorValue]) -> list[tuple[str, ...]]:
-    """The values as cells under `HEAD`."""
-    return [HEAD, *(_cells(one) for one in values)]
+    """The values as cells under `HEAD`; runs that support no selector, for one and the same reason, share a row."""
+    rows = [_cells(one) for one in values if one.predictor]
+    reasons = [one.value.refusal for one in values if not one.predictor]
+    for reason in dict.fromkeys(reasons):
+        runs = [one.run for one in values if not one.predictor and one.value.refusal == reason]
+        rows.append((runs[0] if len(runs) == 1 else f"{len(runs):,} runs", "-", "-", "-", "-", reason))
+    return [HEAD, *rows]
 
 
 def _cells(one: SelectorValue) -> tuple[str, ...]:
     estimate = one.value.doubly_robust
     share = f"{estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]" if estimate else "-"
-    groups = f"{one.value.groups:,.0f}" if one.predictor else "-"
-    return one.run, one.predictor or "-", one.rule or "-", share, groups, one.value.refusal or "-"
+    return one.run, one.predictor, one.rule, share, f"{one.value.groups:,.0f}", one.value.refusal or "-"
 
 
 def _share(value: Counterfactual) -> float:

@@ -21,6 +21,7 @@ from tasks.leaderboard import ReplayReport, report_json, report_lines, report_ma
 from tasks.past import past_runs
 from tasks.replay import replay_history
 from tasks.replay_plan import ReplayPlan
+from tasks.selectors import SelectorValue, value_rows
 from tests.storage.small_history import make_prompt, make_run
 from tests.tasks.logged_run import GROUP, POOL, STEPS, Logger, settings
 from tests.tasks.past_history import random_steps, write_past, write_pool
@@ -127,3 +128,11 @@ def test_a_rule_that_wants_embeddings_gets_them(layout: Layout) -> None:
     values = replay_history(ReplayPlan(store=layout.root, predictors=named, runs="logged", rules=("gps",))).values
     assert [one.rule for one in values] == ["nearest", "gps"]
     assert np.isfinite(values[1].value.groups)
+
+
+def test_runs_that_support_no_selector_for_one_reason_share_a_row() -> None:
+    none = Counterfactual(0, 0.0, None, None, "no log")
+    other = Counterfactual(0, 0.0, None, None, "torn")
+    runs = {"a": none, "b": other, "c": none}
+    rows = value_rows([SelectorValue(run, "", "", value) for run, value in runs.items()])
+    assert [(row[0], row[-1]) for row in rows[1:]] == [("2 runs", "no log"), ("b", "torn")]
