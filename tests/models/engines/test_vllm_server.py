@@ -1,5 +1,6 @@
 """Two real servers, one of which does not survive. The tests build on one another, in order."""
 
+import copy
 import os
 import signal
 import socket
@@ -7,12 +8,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 import torch
+from transformers import LlamaForCausalLM
 
 from flows.config import build_config
 from flows.train import train
@@ -20,7 +23,7 @@ from models.engines.base import generate_all
 from models.engines.parity import measure_drift
 from models.engines.vllm_server import VllmServerEngine
 from models.errors import EngineError
-from models.policy.loading import resolve_source, save_policy
+from models.policy.loading import Policy, resolve_source, save_policy
 from models.settings import EngineSettings, SamplingSettings
 from storage.catalog import query
 from storage.layout import Layout
@@ -142,15 +145,54 @@ def test_one_server_that_kept_old_weights_is_caught_by_the_probe(servers: list[S
     engine.policy_version = 2
     drift = measure_drift(engine, policy, PROBE)
     assert drift is not None and drift.mean > 0.01
-    with pytest.raises(EngineError, match=r"version \w+-1, not \w+-2"):
-        generate_all(make_synced(servers[1:], policy, version=2), make_requests(policy))
+    with pytest.raises(EngineError, match=r"version \w+-1, not never-synced"):
+        generate_all(make_believing(servers[1:], policy), make_requests(policy))
 
 
-def make_synced(servers: list[Server], policy: Any, version: int) -> VllmServerEngine:
-    """An engine that believes what it was told."""
+def make_believing(servers: list[Server], policy: Any) -> VllmServerEngine:
+    """An engine that takes its servers for synced."""
     engine = make_engine(servers, policy, retries=0)
-    engine.policy_version = version
+    engine.policy_version = 2
+    for server in engine._servers.values():
+        server.label = "never-synced"
     return engine
+
+
+def test_two_trainers_at_one_server_never_take_each_others_rollouts_for_their_own(servers: list[Server]) -> None:
+    policies = [tiny_policy(), tiny_policy()]
+    for seed, policy in enumerate(policies):
+        perturb(policy, seed, size=0.3)
+    engines = [make_engine(servers[:1], policy, retries=0) for policy in policies]
+    accepted = []
+    for version in range(6):
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(lambda engine, version=version: _outcome(lambda: engine.sync(version)), engines))
+        for engine, policy in zip(engines, policies, strict=True):
+            requests = make_requests(policy, samples=2)
+            groups = _outcome(lambda engine=engine, requests=requests: generate_all(engine, requests))
+            if groups is not None:
+                accepted.append(mean_gap(policy, requests, groups))
+    assert accepted and max(accepted) <= 1e-4
+
+
+def _outcome(call: Callable[[], Any]) -> Any:
+    """What it gives, None where the engine refuses."""
+    try:
+        return call()
+    except (EngineError, AssertionError):
+        return None
+
+
+def test_another_model_is_refused_before_a_weight_is_touched(servers: list[Server]) -> None:
+    policy = tiny_policy()
+    engine = make_engine(servers[:1], policy)
+    engine.sync(1)
+    config = copy.deepcopy(policy.model.config)
+    config.vocab_size, config.num_hidden_layers = 150, 3
+    other = Policy(LlamaForCausalLM(config).eval(), policy.tokenizer, torch.float32)
+    with pytest.raises(EngineError, match=r"vocab_size 99 there, 150 here; num_hidden_layers 4 there, 3 here"):
+        make_engine(servers[:1], other, retries=0).sync(1)
+    assert mean_gap(policy, make_requests(policy), generate_all(engine, make_requests(policy))) <= 1e-4
 
 
 def test_a_server_that_takes_too_short_sequences_is_refused_at_once(servers: list[Server]) -> None:
