@@ -27,7 +27,7 @@ from models.policy.loading import Policy, resolve_source, save_policy
 from models.settings import EngineSettings, SamplingSettings
 from storage.catalog import query
 from storage.layout import Layout
-from storage.unfinished import UnfinishedRound
+from storage.unfinished import UnfinishedPart
 from tests.flows.small_run import make_store, small_config
 from tests.models.engines.vllm_setup import LONGEST_PROMPT, make_requests, mean_gap, perturb, tiny_policy
 
@@ -226,7 +226,7 @@ def test_a_step_survives_one_server_and_a_resume_the_other(
             train(build_config(config))
     broken = len(calls) - 1
     step = query(Layout(store), "select max(step) as step from steps").to_pylist()[0]["step"] + 1
-    kept = UnfinishedRound(Layout(store), "tokens", "small", step, 0).read()
+    kept = UnfinishedPart(Layout(store), "tokens", "small", step, 0).read()
     assert 0 < len(kept) < 4 * 4
     servers[0].signal(signal.SIGCONT)
     servers[0].wait_until_ready()
@@ -255,7 +255,7 @@ def _acting(generate: Callable[..., Any], calls: list[int], act: dict[int, Calla
 
 
 def test_no_server_at_all_is_one_line() -> None:
-    with pytest.raises(EngineError, match=r"no server works: http://127\.0\.0\.1:9: ConnectError.*Start one"):
+    with pytest.raises(EngineError, match=r"no server works: http://127\.0\.0\.1:9: /health: ConnectError.*Start one"):
         settings = EngineSettings(name="vllm-server", servers=("http://127.0.0.1:9",))
         VllmServerEngine(tiny_policy(), settings, SamplingSettings(max_tokens=16), longest_prompt=LONGEST_PROMPT)
     with pytest.raises(EngineError, match=r"has no servers: --set engine\.servers="):
