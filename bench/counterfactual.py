@@ -168,7 +168,7 @@ class Judged:
     def meet(self, logged: LoggedStep, p: Floats) -> None:
         """Judge one logged step, and deploy the selector in its state."""
         forecast = self.predictor.forecast(logged.rows, seed=logged.step)
-        self._sums.append(judge_step(logged, logged.rows, forecast, seed=self.seed, **self._common))
+        self._sums.append(judge_step(logged, forecast, seed=self.seed, **self._common))
         rng = derive_rng(self.seed, logged.step, self.name, "deployed")
         self._shares.append(self._deploy(logged, forecast, p, rng))
 
@@ -243,7 +243,7 @@ class Bench:
             batch = select(forecast, rows, pool=pool, previous=previous, settings=settings, rng=rng, group_size=GROUP)
             acquired, successes = batch.rank >= 0, rng.binomial(GROUP, p[rows])
             outcome = np.where(acquired, is_informative(successes), np.nan)
-            logged = LoggedStep(step, rows, forecast, batch.propensity, acquired, outcome, visits, previous)
+            logged = LoggedStep(step, rows, forecast, batch.propensity, acquired, outcome, previous)
             for one in judged:
                 one.meet(logged, p)
             previous = chosen_rows(batch)

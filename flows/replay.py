@@ -8,11 +8,13 @@ from prefect.states import Completed
 
 from flows.crashed import mark_crashed
 from flows.replay_config import ReplayConfig
+from tasks.dense import dense_json, dense_replay
 from tasks.leaderboard import leaderboard_rows, report_markdown
 from tasks.replay import replay_history
 from tasks.replay_files import write_files
 
 walk_history = task(name="replay-history", cache_policy=NO_CACHE, persist_result=False)(replay_history)
+walk_dense = task(name="dense-replay", cache_policy=NO_CACHE, persist_result=False)(dense_replay)
 write_report = task(name="write-report", cache_policy=NO_CACHE, persist_result=False)(write_files)
 
 
@@ -26,6 +28,10 @@ def replay(config: ReplayConfig) -> State[None]:
         StoreError, ModelError: the history cannot be replayed.
     """
     mark_crashed()
+    if config.dense:
+        lines, faults = walk_dense(config.plan(), config.acquisitions())
+        create_table_artifact(dense_json(lines), key="dense-replay", description="\n".join(faults) or None)
+        return Completed(message=f"{len(lines)} selectors")
     report = walk_history(config.plan())
     if not report.lines:
         return Completed(message=report.published)

@@ -72,6 +72,15 @@ class ReplayConfig(BaseModel):
         sections = {label: {"name": label, **one} if isinstance(one, Mapping) else one for label, one in named.items()}
         return {**values, "predictors": sections}
 
+    @model_validator(mode="after")
+    def _check_dense(self) -> "ReplayConfig":
+        names = ("publish", "margin", "heldout", "markdown", "plots") if self.dense else ("batch",)
+        given = sorted(self.model_fields_set.intersection(names))
+        if given:
+            kind = "a dense replay reads" if self.dense else "only a dense replay reads"
+            raise ValueError(f"{kind} {'no ' if self.dense else ''}{', '.join(given)}: leave it out")
+        return self
+
     def acquisitions(self) -> list[AcquisitionSettings]:
         """The rules, with the batch of a dense replay.
 

@@ -7,7 +7,7 @@ of a step, G of groups, k of rollouts in a group.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +52,12 @@ class Prompt:
     def text(self) -> str:
         """The contents of all messages; what embeddings read."""
         return "\n\n".join(content for _, content in self.messages)
+
+
+def is_informative(successes: NDArray[Any], valid: NDArray[Any]) -> NDArray[np.bool_]:
+    """Whether some of a group's valid rollouts succeed and some fail; arrays of one shape."""
+    found: NDArray[np.bool_] = (successes > 0) & (successes < valid)
+    return found
 
 
 @dataclass(frozen=True)
@@ -105,6 +111,11 @@ class Forecast:
     def at(self, chosen: Ints | NDArray[np.bool_]) -> "Forecast":
         """That of some of the prompts, by position or by mask."""
         return Forecast(self.p_success[chosen], self.p_sd[chosen], self.expected_tokens[chosen])
+
+    def as_stored(self) -> "Forecast":
+        """The values that the history keeps, and a batch is chosen by: of single precision."""
+        kept = (values.astype(np.float32).astype(np.float64) for values in vars(self).values())
+        return Forecast(*kept)
 
 
 @dataclass(frozen=True)

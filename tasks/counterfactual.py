@@ -1,12 +1,7 @@
 """What another selector would have got from a run's logged steps: its chances to acquire, against what was logged.
 
-A walk over a run judges one selector so:
-
-    for logged in logged_steps(layout, run, row_of):
-        rows = considered(logged, run_settings, settings)
-        forecast = predictor.forecast(rows, ...)           # made before it learns from the step
-        steps.append(judge_step(logged, rows, forecast, pool=pool, settings=settings, seed=seed, group_size=k))
-    counterfactual_value(steps)
+`logged_steps` reads a run, `judge_step` weighs a step by a selector's forecast,
+made before it learned from the step, and `counterfactual_value` sums up.
 
 Only first rounds are read. Whether a step had another round depends on what
 came out of the first, so that given a later round the earlier outcomes are no
@@ -24,8 +19,7 @@ from numpy.typing import NDArray
 from models.acquisition import select
 from models.acquisition.informative import chance_informative
 from models.acquisition.off_policy import StepSums, weigh_step
-from models.acquisition.rest import Visits, candidates_wanted, rested
-from models.records import Floats, Forecast, Ints, Pool
+from models.records import Floats, Forecast, Ints, Pool, is_informative
 from models.seeding import derive_rng
 from models.settings import AcquisitionSettings
 from storage.errors import StoreError
@@ -53,8 +47,6 @@ class LoggedStep:
     """[N]"""
     informative: Floats
     """[N] 1 where some valid rollouts succeeded and some failed, else 0; NaN where not acquired."""
-    visits: Visits
-    """Acquisitions of the steps before."""
     previous: Ints
     """Pool rows of the batch before."""
 
@@ -68,37 +60,16 @@ def logged_steps(layout: Layout, run: str, row_of: Mapping[str, int]) -> Iterato
     Raises:
         StoreError: the run considered a prompt that is not in the pool.
     """
-    visits, previous = Visits.none(len(row_of)), np.empty(0, np.int64)
+    previous = np.empty(0, np.int64)
     for first, last in blocks(candidate_counts(layout, run)):
         acquired = _by_step(read_acquired(layout, run, first, last))
         for step, table in _by_step(read_candidates(layout, run, first, last)).items():
-            while visits.through < step - 1:  # a step whose record is damaged acquired nothing that we know of
-                visits.add(np.empty(0, np.int64))
-            before = Visits(visits.last.copy(), visits.count.copy(), visits.through)
-            yield _logged_step(run, step, table, row_of, before, previous)
+            yield _logged_step(run, step, table, row_of, previous)
             previous = _rows(run, acquired[step], row_of) if step in acquired else np.empty(0, np.int64)
-            visits.add(previous)
-
-
-def considered(logged: LoggedStep, run: AcquisitionSettings, target: AcquisitionSettings) -> Ints:
-    """Pool rows that a selector would choose among in a logged step, ascending.
-
-    Those are the run's candidates, but those that rest by the selector's own
-    settings, and those beside that rest by the run's settings alone. The latter
-    could not be acquired: a selector that wants them gets no estimate.
-    """
-    if (target.cooldown, target.cap) == (run.cooldown, run.cap):
-        return logged.rows
-    free_in_run = rested(logged.visits, 0, run)
-    overlong = len(np.setdiff1d(free_in_run, logged.rows)) if run.candidates == 0 else 0
-    free = rested(logged.visits, candidates_wanted(target, 1) + overlong, target)
-    beside = np.setdiff1d(free, np.union1d(free_in_run, logged.rows))
-    return np.union1d(np.intersect1d(free, logged.rows), beside)
 
 
 def judge_step(
     logged: LoggedStep,
-    rows: Ints,
     forecast: Forecast,
     *,
     pool: Pool,
@@ -111,27 +82,21 @@ def judge_step(
     The outcome expected of a candidate is the forecast's own chance of an informative group.
 
     Args:
-        rows: as `considered` gives them.
-        forecast: of these rows, made without knowledge of the step's outcomes.
+        forecast: of the step's candidates, made without knowledge of their outcomes.
+        settings: of the selector, which chooses among the candidates that the run considered, rested as the run rests.
         group_size: rollouts that each prompt gets (k).
     """
     inclusion = target_inclusion(
         forecast,
-        rows,
+        logged.rows,
         pool=pool,
         previous=logged.previous,
         settings=settings,
         rng=derive_rng(seed, logged.step, "counterfactual"),
         group_size=group_size,
     )
-    at = np.minimum(np.searchsorted(logged.rows, rows), len(logged.rows) - 1)
-    known = logged.rows[at] == rows
     return weigh_step(
-        inclusion,
-        np.where(known, logged.propensity[at], 0.0),
-        known & logged.acquired[at],
-        logged.informative[at],
-        chance_informative(forecast, group_size),
+        inclusion, logged.propensity, logged.acquired, logged.informative, chance_informative(forecast, group_size)
     )
 
 
@@ -190,9 +155,7 @@ def _by_step(table: pa.Table) -> dict[int, pa.Table]:
     return {int(step): table.slice(start, end - start) for step, start, end in zip(steps, starts, ends, strict=True)}
 
 
-def _logged_step(
-    run: str, step: int, table: pa.Table, row_of: Mapping[str, int], visits: Visits, previous: Ints
-) -> LoggedStep:
+def _logged_step(run: str, step: int, table: pa.Table, row_of: Mapping[str, int], previous: Ints) -> LoggedStep:
     table = table.filter(pc.not_equal(table["decision"], "too_long"))
     rows = _rows(run, table, row_of)
     order = np.argsort(rows)
@@ -203,7 +166,7 @@ def _logged_step(
 
     successes, valid = column("successes"), column("valid")
     acquired = pc.is_in(table["decision"], pa.array(["acquired", "explored"])).to_numpy(zero_copy_only=False)[order]
-    mixed = (successes > 0) & (successes < valid)
+    mixed = is_informative(successes, valid)
     return LoggedStep(
         step=step,
         rows=rows[order],
@@ -211,7 +174,6 @@ def _logged_step(
         propensity=column("propensity"),
         acquired=acquired,
         informative=np.where(acquired, mixed.astype(np.float64), np.nan),
-        visits=visits,
         previous=previous,
     )
 

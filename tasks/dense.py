@@ -1,6 +1,6 @@
 """Dense replay: predictors and rules choose anew from runs whose prompts were rolled out again and again."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -37,8 +37,8 @@ class DenseLine:
     result: DenseResult
 
 
-def dense_replay(plan: ReplayPlan, rules: Sequence[AcquisitionSettings]) -> list[DenseLine]:
-    """Every predictor with every rule on every run of the plan, best hit rate of a run first.
+def dense_replay(plan: ReplayPlan, rules: Sequence[AcquisitionSettings]) -> tuple[list[DenseLine], list[str]]:
+    """Every predictor with every rule on every run of the plan, best hit rate of a run first; and what was left out.
 
     Raises:
         StoreError: nothing matches, or a run visited its prompts too rarely.
@@ -46,7 +46,9 @@ def dense_replay(plan: ReplayPlan, rules: Sequence[AcquisitionSettings]) -> list
     layout = open_store(plan.store)
     chosen = find_steps(layout, plan.runs, plan.where)
     records = [record for record in (read_run(layout, one.run) for one in chosen) if record is not None]
-    pool, _ = replay_pool(layout, records, plan.predictors.values(), embedded=any(rule.name == "gps" for rule in rules))
+    embedded = any(rule.name == "gps" for rule in rules)
+    pool, faults = replay_pool(layout, records, plan.predictors.values(), embedded=embedded)
+    faults += [fault for one in chosen for fault in one.faults]
     lines: list[DenseLine] = []
     for one in chosen:
         history = DenseHistory(_groups(layout, one.run, one.steps, pool), len(pool))
@@ -56,12 +58,12 @@ def dense_replay(plan: ReplayPlan, rules: Sequence[AcquisitionSettings]) -> list
             for rule in rules
         ]
         lines += sorted(found, key=lambda line: -line.result.hit_rate)
-    return lines
+    return lines, faults
 
 
 def dense_rows(lines: Sequence[DenseLine]) -> list[tuple[str, ...]]:
     """The lines as cells, under a head."""
-    head = ("run", "predictor", "rule", "hit rate", "oracle", "regret", "groups", "distinct", "tokens")
+    head = ("run", "predictor", "rule", "hit rate", "greedy oracle", "regret", "groups", "distinct", "tokens")
     return [
         head,
         *(
@@ -81,7 +83,7 @@ def dense_rows(lines: Sequence[DenseLine]) -> list[tuple[str, ...]]:
     ]
 
 
-def dense_json(lines: Sequence[DenseLine]) -> list[Mapping[str, object]]:
+def dense_json(lines: Sequence[DenseLine]) -> list[dict[str, object]]:
     """The lines as JSON values."""
     return [
         {
@@ -89,7 +91,7 @@ def dense_json(lines: Sequence[DenseLine]) -> list[Mapping[str, object]]:
             "predictor": line.predictor,
             "rule": line.rule,
             "hit_rate": line.result.hit_rate,
-            "oracle": line.result.oracle,
+            "greedy_oracle": line.result.oracle,
             "regret": line.result.regret,
             "groups": line.result.groups,
             "distinct": line.result.distinct,

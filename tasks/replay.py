@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from models.difficulty.prequential import SLICES, Groups, calibration, judge
-from models.records import Floats
+from models.records import Floats, is_informative
 from models.seeding import derive_rng
 from storage.layout import Layout
 from storage.replay import find_steps
@@ -49,7 +49,7 @@ def replay_history(plan: ReplayPlan) -> ReplayReport:
 
 def _report(walk: Walk, records: Sequence[Run], seed: int) -> ReplayReport:
     groups = judged_groups(walk)
-    informative = (groups.successes > 0) & (groups.successes < groups.valid)
+    informative = is_informative(groups.successes, groups.valid)
     lines = [_line(walk, one, groups, records, derive_rng(seed, "bootstrap")) for one in walk.contenders]
     return ReplayReport(
         store=str(walk.layout.root),

@@ -58,11 +58,10 @@ class RunLog:
         logged = self._logged
         if logged is None or logged.step != step:
             return
-        expected = forecast.at(np.searchsorted(rows, logged.rows))
+        expected = forecast.at(np.searchsorted(rows, logged.rows)).as_stored()
         for settings in self._targets:
             sums = judge_step(
                 logged,
-                logged.rows,
                 expected,
                 pool=self._pool,
                 settings=settings,

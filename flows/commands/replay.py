@@ -63,6 +63,11 @@ def _dense(config: ReplayConfig, format_: str) -> None:
 
     from tasks.dense import dense_json, dense_replay, dense_rows
 
-    lines = dense_replay(config.plan(), rules)
+    lines, faults = dense_replay(config.plan(), rules)
+    if format_ == "json":
+        click.echo(json.dumps({"lines": dense_json(lines), "faults": faults}))
+        return
+    for fault in faults:
+        click.echo(f"note: {fault}")
     head, *rows = dense_rows(lines)
-    click.echo(json.dumps(dense_json(lines)) if format_ == "json" else format_table(head, rows))
+    click.echo(format_table(head, rows))

@@ -13,7 +13,7 @@ import numpy as np
 from models.acquisition import select
 from models.acquisition.rest import Visits, candidates_wanted, rested
 from models.difficulty.base import Predictor
-from models.records import Floats, Forecast, Ints, Observation, PastRuns, Pool
+from models.records import Floats, Forecast, Ints, Observation, PastRuns, Pool, is_informative
 from models.seeding import derive_rng, derive_seed
 from models.settings import AcquisitionSettings
 
@@ -26,7 +26,8 @@ class DenseResult:
     hit_rate: float
     """Share of its groups that were informative."""
     oracle: float
-    """Largest share that was to be had, the oracle's choices resting as the selector's do."""
+    """Share of one who knows the step's outcomes and takes the best of each step; its choices rest as the selector's
+    do, so one who looks ahead can be better still."""
     tokens: float
     """Response tokens; NaN where lengths are not known."""
     distinct: int
@@ -34,7 +35,7 @@ class DenseResult:
 
     @property
     def regret(self) -> float:
-        """What the selector missed of the oracle's share."""
+        """What the selector missed of the greedy oracle's share; negative where it was luckier."""
         return self.oracle - self.hit_rate
 
 
@@ -64,8 +65,7 @@ class DenseHistory:
 
     def informative(self, entries: Ints) -> Floats:
         """1 where a group is informative, else 0."""
-        mixed = (self.successes[entries] > 0) & (self.successes[entries] < self.valid[entries])
-        return mixed.astype(np.float64)
+        return is_informative(self.successes[entries], self.valid[entries]).astype(np.float64)
 
 
 def simulate(
@@ -108,7 +108,7 @@ def _candidates(history: DenseHistory, visits: Visits, settings: AcquisitionSett
 
 
 def _oracle(history: DenseHistory, step: int, visits: Visits, settings: AcquisitionSettings, size: int) -> Floats:
-    """Whether each of the best choices is informative, of one who knows the outcomes."""
+    """Whether each of the best choices is informative, of one who knows the outcomes of this step and of no other."""
     rows = _candidates(history, visits, settings)
     informative = history.informative(history.at(step, rows))
     best = np.argsort(-informative, kind="stable")[:size]

@@ -14,7 +14,7 @@ Intervals are percentiles of a bootstrap over prompts: a prompt is drawn with
 all its groups, because they are alike.
 
 A batch is chosen within a run, so ranks are compared within runs: `spearman`
-and `auc` are means over runs, weighted by groups. Who forecasts 0.9 of all
+and `auc` are means over runs, weighted as their groups are. Who forecasts 0.9 of all
 prompts of an able model and 0.1 of those of another has told no prompts apart.
 """
 
@@ -33,7 +33,7 @@ from models.difficulty.metrics import (
     spearman_of_levels,
     squared_error,
 )
-from models.records import Floats, Forecast, Ints
+from models.records import Floats, Forecast, Ints, is_informative
 
 METRICS = ("spearman", "auc", "brier", "nll", "ece")
 SLICES = ("candidates", "explored", "acquired")
@@ -137,7 +137,7 @@ class _Slice:
     def __init__(self, p_success: Floats, chance: Floats, groups: Groups, kept: Ints) -> None:
         successes, self._valid = groups.successes[kept].astype(np.int64), groups.valid[kept].astype(np.float64)
         self._p, self._rates = p_success, successes / self._valid
-        informative = (successes > 0) & (successes < self._valid)
+        informative = is_informative(successes, self._valid)
         self._runs = [
             _RunRanks(at, levels(p_success[at]), levels(self._rates[at]), levels(chance[at]), informative[at])
             for at in (np.flatnonzero(groups.run[kept] == run) for run in np.unique(groups.run[kept]))
@@ -172,7 +172,7 @@ class _Slice:
     def _rank_figures(self, weights: Floats) -> Floats:
         """Spearman and AUC: means over the runs in which they are defined."""
         figures = np.array([one.figures(weights[one.at]) for one in self._runs])
-        sizes = np.array([len(one.at) for one in self._runs])[:, None] * ~np.isnan(figures)
+        sizes = np.array([weights[one.at].sum() for one in self._runs])[:, None] * ~np.isnan(figures)
         totals = sizes.sum(axis=0)
         means: Floats = np.nansum(figures * sizes, axis=0) / np.where(totals > 0, totals, np.nan)
         return means

@@ -223,11 +223,15 @@ def test_a_dense_replay_pairs_predictors_with_rules(past_copy: Path) -> None:
     words = ("--dense", "--runs", "dense", "--predictor", "mean", "--rule", "uniform", "--rule", "nearest")
     done = foreroll(past_copy, *words, "--batch", "3", "--format", "json")
     found = json.loads(done.output)
-    assert {(one["predictor"], one["rule"]) for one in found} == {("mean", "uniform"), ("mean", "nearest")}
-    assert all(one["groups"] == 12 and 0 <= one["regret"] <= 1 for one in found)
+    assert {(one["predictor"], one["rule"]) for one in found["lines"]} == {("mean", "uniform"), ("mean", "nearest")}
+    assert all(one["groups"] == 12 and -1 <= one["regret"] <= 1 for one in found["lines"])
+    assert found["faults"] == []
     table = foreroll(past_copy, *words).output.splitlines()
     assert table[0].split()[:3] == ["run", "predictor", "rule"] and len(table) == 3
     rarely = foreroll(past_copy, "--dense", "--runs", "first", "--predictor", "mean")
     assert rarely.exit_code == 2 and "a dense replay wants at least 2" in rarely.output
+    for wrong in (("--dense", "--publish", "base"), ("--dense", "--margin", "0.1"), ("--batch", "3")):
+        refused = foreroll(past_copy, *wrong)
+        assert refused.exit_code == 2 and f"{wrong[-2].removeprefix('--')}: leave it out" in refused.output
     refused = foreroll(past_copy, "--dense", "--rule", "best")
     assert refused.exit_code == 2 and "--rule: config name" in refused.output

@@ -8,14 +8,13 @@ import pytest
 
 from models.acquisition import select
 from models.acquisition.counterfactual import counterfactual_value
-from models.acquisition.rest import Visits
 from models.settings import AcquisitionSettings
 from storage.errors import StoreError
 from storage.history import History
 from storage.layout import Layout
 from storage.store import open_store
 from tasks import counterfactual
-from tasks.counterfactual import LoggedStep, considered, judge_step, logged_steps, target_inclusion
+from tasks.counterfactual import LoggedStep, judge_step, logged_steps, target_inclusion
 from tests.storage.small_history import make_record
 from tests.tasks.logged_run import (
     BARE,
@@ -39,12 +38,11 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> tuple[Layout, Logger]:
     return write_log(tmp_path_factory.mktemp("counterfactual") / "store", settings())
 
 
-def judge(layout: Layout, logging: AcquisitionSettings, target: AcquisitionSettings):  # type: ignore[no-untyped-def]
+def judge(layout: Layout, target: AcquisitionSettings):  # type: ignore[no-untyped-def]
     steps = []
     for logged in logged_steps(layout, "logged", ROW_OF):
-        rows = considered(logged, logging, target)
-        forecast = forecast_of(rows, logged.step)
-        steps.append(judge_step(logged, rows, forecast, pool=BARE, settings=target, seed=0, group_size=GROUP))
+        forecast = forecast_of(logged.rows, logged.step)
+        steps.append(judge_step(logged, forecast, pool=BARE, settings=target, seed=0, group_size=GROUP))
     return steps
 
 
@@ -63,18 +61,6 @@ def test_logged_steps_are_what_the_stages_decided_in_the_first_round(log: tuple[
         assert logged.previous.tolist() == logger.batches[logged.step - 1].tolist()
 
 
-def test_visits_count_every_round_of_the_steps_before(log: tuple[Layout, Logger]) -> None:
-    layout, logger = log
-    assert len(logger.batches[5]) == 16
-    for logged in logged_steps(layout, "logged", ROW_OF):
-        visits = Visits.none(POOL)
-        for batch in logger.batches[1 : logged.step]:
-            visits.add(batch)
-        assert logged.visits.through == logged.step - 1
-        assert logged.visits.last.tolist() == visits.last.tolist()
-        assert logged.visits.count.tolist() == visits.count.tolist()
-
-
 def test_blocks_of_steps_read_as_all_at_once(log: tuple[Layout, Logger], monkeypatch: pytest.MonkeyPatch) -> None:
     layout, _ = log
     whole = list(logged_steps(layout, "logged", ROW_OF))
@@ -84,7 +70,6 @@ def test_blocks_of_steps_read_as_all_at_once(log: tuple[Layout, Logger], monkeyp
     for one, other in zip(parts, whole, strict=True):
         assert np.array_equal(one.informative, other.informative, equal_nan=True)
         assert one.previous.tolist() == other.previous.tolist()
-        assert one.visits.last.tolist() == other.visits.last.tolist()
 
 
 def test_blocks_hold_as_many_steps_as_fit_and_one_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +82,7 @@ def test_blocks_hold_as_many_steps_as_fit_and_one_at_least(monkeypatch: pytest.M
 def test_a_selector_judged_by_its_own_log_got_what_the_log_says(log: tuple[Layout, Logger]) -> None:
     """Every weight is 1, so that both estimates are the plain share of informative groups in first rounds."""
     layout, logger = log
-    value = counterfactual_value(judge(layout, settings(), settings()))
+    value = counterfactual_value(judge(layout, settings()))
     seen = [
         is_informative(row, step)
         for step, selection in enumerate(logger.selections, start=1)
@@ -111,7 +96,7 @@ def test_another_rule_is_weighed_by_its_chance_against_the_logged_propensity(log
     """The ranks of `informative` equal those of `nearest` here, so 7 of 8 are ranked, 4 of them by the log as well."""
     layout, _ = log
     target = settings("informative", explore=0.125)
-    for logged, sums in zip(logged_steps(layout, "logged", ROW_OF), judge(layout, settings(), target), strict=True):
+    for logged, sums in zip(logged_steps(layout, "logged", ROW_OF), judge(layout, target), strict=True):
         count = len(logged.rows)
         by_rank = np.argsort(np.abs(logged.forecast.p_success - 0.5), kind="stable")
         ranked = np.isin(np.arange(count), by_rank[:7])
@@ -121,19 +106,6 @@ def test_another_rule_is_weighed_by_its_chance_against_the_logged_propensity(log
         assert sums.weight == pytest.approx(weight.sum())
         assert sums.gained == pytest.approx(np.nansum(weight * logged.informative))
         assert sums.size == pytest.approx(8.0)
-
-
-def test_longer_rest_leaves_out_candidates_and_shorter_rest_is_refused(log: tuple[Layout, Logger]) -> None:
-    layout, logger = log
-    logged = list(logged_steps(layout, "logged", ROW_OF))[6]
-    longer = considered(logged, settings(), settings(cooldown=3))
-    assert set(logged.rows) - set(longer) == set(logger.batches[4]) and set(longer) < set(logged.rows)
-    shorter = considered(logged, settings(), settings(cooldown=1))
-    assert set(shorter) - set(logged.rows) == set(logger.batches[5]) - set(logger.batches[6])
-    assert set(logged.rows) < set(shorter) and min(shorter) >= OVERLONG
-    refusal = counterfactual_value(judge(layout, settings(), settings(cooldown=1))).refusal
-    assert "could not have acquired (propensity 0)" in refusal
-    assert considered(logged, settings(), settings("thompson", explore=0.1)) is logged.rows
 
 
 def test_inclusion_is_how_often_a_selector_acquires() -> None:
@@ -156,7 +128,7 @@ def test_inclusion_is_how_often_a_selector_acquires() -> None:
 def test_the_same_seed_judges_alike(log: tuple[Layout, Logger]) -> None:
     layout, _ = log
     target = settings("thompson")
-    assert judge(layout, settings(), target) == judge(layout, settings(), target)
+    assert judge(layout, target) == judge(layout, target)
 
 
 def test_a_prompt_that_is_not_in_the_pool_is_named(log: tuple[Layout, Logger]) -> None:

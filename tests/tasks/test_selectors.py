@@ -60,8 +60,8 @@ def judged(layout: Layout, target: AcquisitionSettings) -> Counterfactual:
     groups = read_groups(layout, {"logged": STEPS})
     steps = []
     for logged in logged_steps(layout, "logged", {one: row for row, one in enumerate(pool.prompt_ids)}):
-        forecast = predictor.forecast(logged.rows, seed=0)
-        steps.append(judge_step(logged, logged.rows, forecast, pool=pool, settings=target, seed=7, group_size=GROUP))
+        forecast = predictor.forecast(logged.rows, seed=0).as_stored()
+        steps.append(judge_step(logged, forecast, pool=pool, settings=target, seed=7, group_size=GROUP))
         seen = past_runs(groups.filter(pc.equal(groups["step"], logged.step)), pool.prompt_ids)
         predictor.observe(Observation(seen.row, seen.successes, seen.valid, seen.mean_tokens), seed=0)
     return counterfactual_value(steps)
