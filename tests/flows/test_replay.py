@@ -228,6 +228,8 @@ def test_a_dense_replay_pairs_predictors_with_rules(past_copy: Path) -> None:
     assert found["faults"] == []
     table = foreroll(past_copy, *words).output.splitlines()
     assert table[0].split()[:3] == ["run", "predictor", "rule"] and len(table) == 3
+    embedded = foreroll(past_copy, "--dense", "--runs", "dense", "--predictor", "mean", "--rule", "gps")
+    assert embedded.exit_code == 0, embedded.output
     rarely = foreroll(past_copy, "--dense", "--runs", "first", "--predictor", "mean")
     assert rarely.exit_code == 2 and "a dense replay wants at least 2" in rarely.output
     for wrong in (("--dense", "--publish", "base"), ("--dense", "--margin", "0.1"), ("--batch", "3")):
