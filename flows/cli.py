@@ -106,7 +106,7 @@ def sql(query: str, format_: str, output: Path | None, store: Path) -> None:
 @click.option("--publish", metavar="NAME", help="Publish the best, trained on everything, under this name.")
 @click.option("--margin", type=float, help="NLL by which it must beat the published one to be promoted.")
 @click.option("--dense", is_flag=True, help="Let predictors and rules choose anew from runs that repeat their prompts.")
-@click.option("--rule", "rules", multiple=True, help="--dense only: acquisition rule of each predictor; repeatable.")
+@click.option("--rule", "rules", multiple=True, help="Acquisition rule to pair predictors with; repeatable.")
 @click.option("--batch", type=int, help="--dense only: prompts in a batch.")
 @click.option("--markdown", type=click.Path(path_type=Path), help="File to write the leaderboard to, as Markdown.")
 @click.option("--plots", type=click.Path(path_type=Path), help="Folder to write plots to, as PNG.")

@@ -53,8 +53,9 @@ class ReplayConfig(BaseModel):
     """Share of the prompts that are held out for that."""
     dense: bool = False
     """Let the predictors choose anew, from runs whose prompts were rolled out again and again, in place of judging."""
-    rules: tuple[str, ...] = ("informative",)
-    """`dense` only: acquisition rules that each predictor is paired with."""
+    rules: tuple[str, ...] = ()
+    """Acquisition rules that each predictor is paired with: in place of `informative` where `dense`, else beside the
+    rule that a run chose by."""
     batch: Annotated[int, Field(ge=1)] = 16
     """`dense` only: prompts in a batch."""
     markdown: Path | None = None
@@ -72,24 +73,32 @@ class ReplayConfig(BaseModel):
         return {**values, "predictors": sections}
 
     def acquisitions(self) -> list[AcquisitionSettings]:
-        """The rules of a dense replay.
+        """The rules, with the batch of a dense replay.
 
         Raises:
             ConfigError: there is no such rule.
         """
         adapter = TypeAdapter(AcquisitionSettings)
         try:
-            return [adapter.validate_python({"name": rule, "batch_size": self.batch}) for rule in self.rules]
+            return [
+                adapter.validate_python({"name": rule, "batch_size": self.batch})
+                for rule in self.rules or ("informative",)
+            ]
         except ValidationError as error:
             raise ConfigError("; ".join(f"--rule: {explain(detail)}" for detail in error.errors())) from None
 
     def plan(self) -> ReplayPlan:
-        """What the pipeline is asked for."""
+        """What the pipeline is asked for.
+
+        Raises:
+            ConfigError: there is no such rule.
+        """
         return ReplayPlan(
             store=self.store,
             predictors=self.predictors,
             runs=self.runs,
             where=self.where,
+            rules=[rule.name for rule in self.acquisitions()] if self.rules else [],
             seed=self.seed,
             publish=self.publish,
             margin=self.margin,

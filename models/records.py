@@ -102,6 +102,10 @@ class Forecast:
     expected_tokens: Floats
     """[N] response tokens; NaN before anything was observed."""
 
+    def at(self, chosen: Ints | NDArray[np.bool_]) -> "Forecast":
+        """That of some of the prompts, by position or by mask."""
+        return Forecast(self.p_success[chosen], self.p_sd[chosen], self.expected_tokens[chosen])
+
 
 @dataclass(frozen=True)
 class Ranking:

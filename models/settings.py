@@ -72,10 +72,10 @@ class EngineSettings:
     """`vllm-server` only: addresses such as http://localhost:8000."""
     concurrency: Annotated[int, Ge(1)] = 32
     """`vllm-server` only: prompts in flight at each server."""
-    timeout: Annotated[float, Gt(0.0)] = 600.0
-    """`vllm-server` only: seconds after which a prompt is asked of another server."""
+    timeout: Annotated[float, Gt(0.0), Le(86_400.0)] = 600.0
+    """`vllm-server` only: seconds that a server has for a whole answer; then the prompt is asked of another."""
     retries: Annotated[int, Ge(0)] = 4
-    """`vllm-server` only: times that a prompt is asked again, after pauses of 1, 2, 4, ... seconds."""
+    """`vllm-server` only: times that a prompt is asked again, after pauses of 1, 2, 4, ... and at most 60 seconds."""
     weights_folder: str = ""
     """`vllm-server` only: folder that all servers read, through which weights reach them; empty: a temporary one."""
     drift_limit: Annotated[float, Ge(0.0)] = 0.0

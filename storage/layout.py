@@ -7,7 +7,7 @@ from pathlib import Path
 from storage.errors import StoreError
 
 STEP_FOLDER = re.compile(r"step=(\d{8,})")
-SAVED_FILE = re.compile(r"rows-(\d+)\.parquet")
+SAVED_FILE = re.compile(r"rows-(0|[1-9]\d*)\.parquet")
 VERSION_FOLDER = re.compile(r"([1-9]\d*)")
 PART_FILE = re.compile(r"part-(\d+)\.parquet")
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from models.acquisition import select
-from models.records import Decision, Floats, Forecast, Ints, Selection
+from models.records import Decision, Floats, Ints, Selection
 from models.seeding import derive_rng
 from tasks.predict import read_forecasts
 from tasks.stage import stage
@@ -22,7 +22,7 @@ def acquire_batch(run: str, step: int, round_: int = 0) -> None:
         taken = np.isin(rows, chosen_rows(bench, step, range(round_)))
         fits = bench.train.fits[rows]
         selection = select(
-            _where(forecast, fits & ~taken),
+            forecast.at(fits & ~taken),
             rows[fits & ~taken],
             pool=bench.pool,
             previous=chosen_rows(bench, step - 1),
@@ -51,10 +51,6 @@ def _with_overlong(selection: Selection, rows: Ints) -> Selection:
         decision=(*selection.decision, *decisions),
         rank=np.concatenate([selection.rank, np.full(len(rows), -1)]),
     )
-
-
-def _where(forecast: Forecast, mask: np.ndarray) -> Forecast:
-    return Forecast(forecast.p_success[mask], forecast.p_sd[mask], forecast.expected_tokens[mask])
 
 
 def _nan_to_null(values: Floats) -> list[float | None]:

@@ -46,7 +46,7 @@ def dense_replay(plan: ReplayPlan, rules: Sequence[AcquisitionSettings]) -> list
     layout = open_store(plan.store)
     chosen = find_steps(layout, plan.runs, plan.where)
     records = [record for record in (read_run(layout, one.run) for one in chosen) if record is not None]
-    pool, _ = replay_pool(layout, records, plan.predictors.values())
+    pool, _ = replay_pool(layout, records, plan.predictors.values(), embedded=any(rule.name == "gps" for rule in rules))
     lines: list[DenseLine] = []
     for one in chosen:
         history = DenseHistory(_groups(layout, one.run, one.steps, pool), len(pool))

@@ -1,11 +1,15 @@
 """Held-out success of the live policy, measured before a step is committed."""
 
-from models.engines.base import generate_all
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any
+
 from models.rewards import VERIFIERS
 from models.rewards.base import score
+from storage.unfinished import UnfinishedPart
 from tasks.generate import decode, make_request
+from tasks.rolling import Group, generate_columns
 from tasks.stage import stage
-from tasks.sync import ensure_synced
 from tasks.workbench import Workbench, workbench
 
 
@@ -18,23 +22,33 @@ def evaluate_policy(run: str, step: int) -> None:
     """
     bench = workbench(run)
     with bench.timed("evaluate"):
-        if bench.history.holds("evaluations", step):
-            return
         settings, heldout = bench.settings.evaluation, bench.heldout
-        fitting = [row for row in range(len(heldout.prompts)) if heldout.fits[row]]
-        rows = fitting[: settings.prompts or None]
-        ensure_synced(bench)
-        requests = [make_request(bench, heldout, row, 0, settings.samples) for row in rows]
-        groups = generate_all(bench.engine, requests)
-        columns = {
-            "prompt_id": [heldout.prompts[row].prompt_id for row in rows],
-            "successes": [
-                sum(_succeeds(bench, row, decode(bench, one.token_ids)) for one in group)
-                for row, group in zip(rows, groups, strict=True)
-            ],
-            "tokens": [sum(len(one.token_ids) for one in group) for group in groups],
-        }
-        bench.history.write("evaluations", step, columns, prompts=heldout.dataset, samples=settings.samples)
+        constants: dict[str, Any] = {"prompts": heldout.dataset, "samples": settings.samples}
+        unfinished = UnfinishedPart(bench.layout, "evaluations", bench.run, step, **constants)
+        if not bench.history.holds("evaluations", step):
+            fitting = [row for row in range(len(heldout.prompts)) if heldout.fits[row]]
+            rows = {heldout.prompts[row].prompt_id: row for row in fitting[: settings.prompts or None]}
+            requests = {name: make_request(bench, heldout, row, 0, settings.samples) for name, row in rows.items()}
+            columns = generate_columns(bench, requests, unfinished, partial(_columns, bench, rows), ("prompt_id",))
+            bench.history.write("evaluations", step, columns, **constants)
+        unfinished.remove()
+
+
+def _columns(bench: Workbench, rows: Mapping[str, int], groups: Iterable[Group]) -> dict[str, Any]:
+    """One row a prompt.
+
+    Args:
+        rows: the held-out row of each `prompt_id`.
+    """
+    listed = list(groups)
+    return {
+        "prompt_id": [name for name, _, _ in listed],
+        "successes": [
+            sum(_succeeds(bench, rows[name], decode(bench, one.token_ids)) for one in generations)
+            for name, _, generations in listed
+        ],
+        "tokens": [sum(len(one.token_ids) for one in generations) for _, _, generations in listed],
+    }
 
 
 def _succeeds(bench: Workbench, row: int, response: str) -> bool:

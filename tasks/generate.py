@@ -1,25 +1,16 @@
 """Stage 3: roll the batch out, and store tokens and responses."""
 
 import json
-import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import pyarrow as pa
-
-from models.records import Generation, Request
+from models.records import Request
 from storage.history import group_id
-from storage.unfinished import UnfinishedRound
+from storage.unfinished import UnfinishedPart
+from tasks.rolling import Group, generate_columns
 from tasks.stage import stage
-from tasks.sync import ensure_synced
 from tasks.visits import chosen_rows
 from tasks.workbench import TokenisedPrompts, Workbench, workbench
-
-SAVE_SECONDS = 20.0
-"""Time between savings of finished groups: so much of a round is lost when the process dies."""
-
-Group = tuple[str, Request, list[Generation]]
-"""group_id, what was asked, and its rollouts."""
 
 
 @stage
@@ -39,9 +30,10 @@ def generate_rollouts(run: str, step: int, round_: int = 0) -> None:
             )
             for row in rows
         }
-        unfinished = UnfinishedRound(bench.layout, "tokens", bench.run, step, round_)
+        unfinished = UnfinishedPart(bench.layout, "tokens", bench.run, step, round_, round=round_)
         if not bench.history.holds("tokens", step, round_):
-            _write_tokens(bench, step, round_, requests, unfinished)
+            columns = generate_columns(bench, requests, unfinished, _token_columns, ("group_id", "sample"))
+            bench.history.write("tokens", step, columns, round_, round=round_)
         unfinished.remove()
         _write_rollouts(bench, step, round_, rows, list(requests.values()))
 
@@ -57,55 +49,6 @@ def decode(bench: Workbench, token_ids: Sequence[int]) -> str:
     text = bench.policy.tokenizer.decode(list(token_ids), skip_special_tokens=True)
     assert isinstance(text, str)
     return text
-
-
-def _write_tokens(
-    bench: Workbench, step: int, round_: int, requests: dict[str, Request], unfinished: UnfinishedRound
-) -> None:
-    """Generate what is missing. Engines whose batches decide the last digits do a round in one piece."""
-    ensure_synced(bench)
-    if bench.engine.whole_rounds:
-        columns = _token_columns(_generate(bench, requests))
-        bench.history.write("tokens", step, columns, round_, round=round_)
-        return
-    done = set(unfinished.read()["group_id"].to_pylist())
-    missing = {group: request for group, request in requests.items() if group not in done}
-    fresh = _generate_and_save(bench, missing, unfinished)
-    tokens = pa.concat_tables([unfinished.read(), unfinished.table(_token_columns(fresh))])
-    bench.history.write("tokens", step, _in_order(tokens, requests), round_, round=round_)
-
-
-def _generate(bench: Workbench, requests: dict[str, Request]) -> Iterable[Group]:
-    """Groups as they finish."""
-    groups = list(requests)
-    for position, generations in bench.engine.generate(list(requests.values())):
-        yield groups[position], requests[groups[position]], generations
-
-
-def _generate_and_save(bench: Workbench, requests: dict[str, Request], unfinished: UnfinishedRound) -> list[Group]:
-    """Save groups now and then, and when the engine fails; returns those that came since the last saving."""
-    fresh: list[Group] = []
-    saved_at = time.monotonic()
-    try:
-        for group in _generate(bench, requests):
-            fresh.append(group)
-            if time.monotonic() - saved_at > SAVE_SECONDS:
-                unfinished.save(_token_columns(fresh))
-                fresh, saved_at = [], time.monotonic()
-    except BaseException:
-        if fresh:
-            unfinished.save(_token_columns(fresh))
-        raise
-    return fresh
-
-
-def _in_order(tokens: pa.Table, requests: dict[str, Request]) -> dict[str, Any]:
-    """Columns of saved tokens in the order of the requests."""
-    rank = {group: position for position, group in enumerate(requests)}
-    keys = zip(tokens["group_id"].to_pylist(), tokens["sample"].to_pylist(), strict=True)
-    row_of = {key: row for row, key in enumerate(keys)}  # a save that was broken off may have been made twice
-    order = pa.array([row_of[key] for key in sorted(row_of, key=lambda key: (rank[key[0]], key[1]))], pa.int64())
-    return {name: tokens[name].take(order) for name in tokens.column_names if name not in ("run_id", "step", "round")}
 
 
 def _token_columns(groups: Iterable[Group]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from models.difficulty.prequential import METRICS, SLICES, Score
+from tasks.selectors import SelectorValue, value_rows
 
 SCORE = "nll"
 """What decides: the negative log-likelihood of a rollout, over all candidates. Smaller is better."""
@@ -16,6 +17,8 @@ _ABOUT = {
     "explored": "explored: drawn uniformly from what the run's own rule passed over",
     "acquired": "acquired: chosen by the run's own rule, so a biased sample",
 }
+
+_ABOUT_VALUES = "counterfactual: informative share that predictor and rule would have had in the logged steps of a run"
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,8 @@ class ReplayReport:
     """Of all groups."""
     stored_forecasts: int = 0
     """Of the run that was replayed alone; 0 where there were several."""
+    values: Sequence[SelectorValue] = ()
+    """What each predictor, with a rule, would have got from each run."""
     lines: Sequence[Line] = ()
     """Best first; empty where the history was published before, and not replayed again."""
     faults: Sequence[str] = ()
@@ -79,6 +84,7 @@ def report_lines(report: ReplayReport) -> list[str]:
     for name in _slices(report):
         rows = [_cells(line, name) for line in report.lines]
         lines += ["", f"{_ABOUT[name]} ({report.slices[name]:,} groups)", *_aligned([_head(name), *rows])]
+    lines += ["", _ABOUT_VALUES, *_aligned(value_rows(report.values))]
     return [*lines, *_reproduced(report), *([report.published] if report.published else [])]
 
 
@@ -89,7 +95,9 @@ def report_markdown(report: ReplayReport) -> str:
     for name in _slices(report):
         rows = [_cells(line, name) for line in report.lines]
         lines += ["", f"## {name.capitalize()}", "", f"{_ABOUT[name]} ({report.slices[name]:,} groups).", ""]
-        lines += ["| " + " | ".join(row) + " |" for row in (_head(name), ["---"] * len(_head(name)), *rows)]
+        lines += _table([_head(name), *rows])
+    if report.values:
+        lines += ["", "## Counterfactual", "", f"{_ABOUT_VALUES}.", "", *_table(value_rows(report.values))]
     notes = [*_reproduced(report), *([report.published] if report.published else [])]
     return "\n".join([*lines, *(f"\n{note}." for note in notes), ""])
 
@@ -164,6 +172,12 @@ def _reproduced(report: ReplayReport) -> list[str]:
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows under their head, as Markdown."""
+    head, *below = rows
+    return ["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *below)]
 
 
 def _no_nan(value: Any) -> Any:

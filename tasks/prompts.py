@@ -49,7 +49,7 @@ def tokenise(layout: Layout, settings: TrainSettings, dataset: str, policy: Poli
     """Read a dataset and apply the run's template.
 
     Raises:
-        ModelError: a prompt wants a reward that is not there, or no prompt leaves room for a response.
+        ModelError: a prompt is empty or wants a reward that is not there, or none leaves room for a response.
     """
     prompts = [_prompt(row) for row in read_dataset(layout, dataset).to_pylist()]
     for prompt in prompts:
@@ -59,6 +59,9 @@ def tokenise(layout: Layout, settings: TrainSettings, dataset: str, policy: Poli
                 f"dataset {dataset}: prompt {prompt.prompt_id} wants reward {prompt.reward!r}; there are {known}"
             )
     token_ids = [prompt_token_ids(prompt, settings.prompts.template, policy.tokenizer) for prompt in prompts]
+    for prompt, ids in zip(prompts, token_ids, strict=True):
+        if not ids:
+            raise ModelError(f"dataset {dataset}: prompt {prompt.prompt_id} is empty, it has no token: drop it")
     room = policy.context - settings.sampling.max_tokens if policy.context else None
     tokenised = TokenisedPrompts(dataset, prompts, token_ids, room)
     _tell_of_overlong(tokenised)

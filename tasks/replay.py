@@ -18,6 +18,7 @@ from tasks.publish import already_published, publish_best
 from tasks.registry import settings_of
 from tasks.replay_plan import ReplayPlan
 from tasks.replay_pool import replay_pool
+from tasks.selectors import rules_embed
 from tasks.walk import Contender, Walk, is_own, walk_run
 
 
@@ -36,10 +37,10 @@ def replay_history(plan: ReplayPlan) -> ReplayReport:
     done = already_published(layout, plan, records, chosen) if plan.publish else ""
     if done:
         return ReplayReport(store=str(layout.root), published=done)
-    pool, faults = replay_pool(layout, records, plan.predictors.values())
+    pool, faults = replay_pool(layout, records, plan.predictors.values(), embedded=rules_embed(records, plan.rules))
     faults += [fault for one in chosen for fault in one.faults]
     contenders = [Contender(label, settings) for label, settings in plan.predictors.items()]
-    walk = Walk(layout, pool, contenders, faults, alone=len(chosen) == 1)
+    walk = Walk(layout, pool, contenders, faults, alone=len(chosen) == 1, rules=plan.rules)
     for record, steps in zip(records, chosen, strict=True):
         walk_run(walk, record, steps)
     report = _report(walk, records, plan.seed)
@@ -61,6 +62,7 @@ def _report(walk: Walk, records: Sequence[Run], seed: int) -> ReplayReport:
         informative_share=float(informative.mean()) if len(informative) else float("nan"),
         stored_forecasts=walk.stored_forecasts if walk.alone else 0,
         lines=sorted(lines, key=lambda line: line.score),
+        values=walk.values,
         faults=walk.faults,
     )
 
@@ -69,6 +71,7 @@ def judged_groups(walk: Walk) -> Groups:
     """What all predictors are judged by."""
     column = walk.shared.column
     return Groups(
+        run=column("run").astype(np.int32),
         row=column("row").astype(np.int32),
         successes=column("successes").astype(np.int16),
         valid=column("valid").astype(np.int16),

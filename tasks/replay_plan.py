@@ -1,6 +1,6 @@
 """What a user asks a replay for. Light to import, so that configurations can be checked without torch."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,8 @@ class ReplayPlan:
     """Glob of the runs."""
     where: str = "true"
     """SQL condition on the columns of the views `runs` and `steps`."""
+    rules: Sequence[str] = ()
+    """Acquisition rules whose counterfactual values are sought, beside that of each run's own."""
     seed: int = 0
     """Of the bootstrap, and of which prompts are held out."""
     publish: str = ""

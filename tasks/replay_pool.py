@@ -26,8 +26,13 @@ class _Prompts:
     categories: list[str] = field(default_factory=list)
 
 
-def replay_pool(layout: Layout, runs: Sequence[Run], predictors: Iterable[PredictorSettings]) -> tuple[Pool, list[str]]:
+def replay_pool(
+    layout: Layout, runs: Sequence[Run], predictors: Iterable[PredictorSettings], *, embedded: bool = False
+) -> tuple[Pool, list[str]]:
     """The prompts by first appearance, with what the predictors read; and what is wrong with them, a line each.
+
+    Args:
+        embedded: whether something else reads their embeddings.
 
     Raises:
         ModelError: a predictor reads what no history holds.
@@ -38,7 +43,7 @@ def replay_pool(layout: Layout, runs: Sequence[Run], predictors: Iterable[Predic
     names, faults = _datasets(layout, runs)
     prompts = _Prompts()
     for name in names:
-        faults += _add(layout, name, wanted, prompts)
+        faults += _add(layout, name, wanted, prompts, embedded)
     pool = Pool(
         prompt_ids=tuple(prompts.rows),
         embeddings=np.concatenate(prompts.embeddings) if prompts.embeddings else None,
@@ -88,7 +93,9 @@ def _datasets(layout: Layout, runs: Sequence[Run]) -> tuple[list[str], list[str]
     return list(names), faults
 
 
-def _add(layout: Layout, name: str, predictors: Sequence[PredictorSettings], prompts: _Prompts) -> list[str]:
+def _add(
+    layout: Layout, name: str, predictors: Sequence[PredictorSettings], prompts: _Prompts, embedded: bool
+) -> list[str]:
     """Add the prompts of a dataset that are new; says which are not what their ids were made of."""
     table = read_dataset(layout, name)
     ids, texts, messages = (table[column].to_pylist() for column in ("prompt_id", "text", "messages"))
@@ -99,7 +106,7 @@ def _add(layout: Layout, name: str, predictors: Sequence[PredictorSettings], pro
     prompts.rows.update((ids[at], len(prompts.rows)) for at in kept)
     if any(reads_texts(settings) for settings in predictors):
         prompts.texts += [texts[at] for at in kept]
-    if any(reads_embeddings(settings) for settings in predictors):
+    if embedded or any(reads_embeddings(settings) for settings in predictors):
         prompts.embeddings.append(dataset_embeddings(layout, name, ids, texts)[kept])
     for tag in {settings.category for settings in predictors if isinstance(settings, SecSettings)}:
         categories = dataset_categories(layout, name, tag)

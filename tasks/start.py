@@ -6,10 +6,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from models.difficulty.base import Predictor
+from models.difficulty.base import Predictor, State
 from models.difficulty.inputs import reads_past
 from models.difficulty.states import fits
 from models.settings import PredictorSettings
+from storage.checkpoints import checkpoint_steps, load_arrays, read_checkpoint
 from storage.errors import StoreError
 from storage.layout import Layout
 from storage.registry import Version, read_version, resolve, version_digest
@@ -78,6 +79,31 @@ def begin_with(version: Version, reference: str, settings: PredictorSettings, pr
             f"no predictor of these settings can begin with {reference}: {_differences(version, settings)}"
         )
     predictor.load_state_dict(version.state)
+
+
+def forked_state(layout: Layout, record: Run, settings: PredictorSettings, fresh: State) -> State | None:
+    """What the predictor of a fork had learned when the fork began; None where it began anew, or the run is no fork.
+
+    Its own checkpoint of step 0 says it, else that of its parent.
+
+    Raises:
+        StoreError: neither is there any more.
+    """
+    if not record.forked_from:
+        return None
+    if 0 in checkpoint_steps(layout, record.run):
+        return load_arrays(layout.checkpoint(record.run, 0) / "predictor")
+    if not record.pins.get("keeps_predictor", True):
+        return None
+    parent, step = record.forked_from["run"], record.forked_from["step"]
+    if step not in checkpoint_steps(layout, parent):
+        raise StoreError(
+            f"run {record.run} begins anew here, because what run {parent} had learned by step {step}, where it was "
+            "forked, is in no checkpoint any more"
+        )
+    folder = layout.checkpoint(parent, step)
+    state = load_arrays(folder / "predictor")
+    return state if read_checkpoint(folder).predictor == settings.name and fits(state, fresh) else None
 
 
 def _says_the_same(parent: Run, predictor: PredictorSettings) -> bool:

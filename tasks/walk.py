@@ -2,8 +2,9 @@
 
 A predictor that reads past runs begins anew with each run, and is given all
 groups of the runs replayed before it; any other carries on with what it has
-learned. A run replayed alone gets what it had itself: its pool, its seeds, and
-the past runs that it pinned; its own predictor then forecasts what it stored.
+learned. A run replayed alone gets what it had itself: its pool, its seeds, the
+past runs that it pinned, and what it began with; its own predictor then
+forecasts what it stored.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from models.difficulty import build_predictor
+from models.difficulty.base import Predictor, State
 from models.difficulty.inputs import past_wanted, reads_logprobs, reads_past
 from models.difficulty.metrics import weighted_spearman
 from models.difficulty.prequential import SELECTED, Tally, chance_of
@@ -23,6 +25,7 @@ from models.difficulty.trial import Trial
 from models.records import Floats, Forecast, Ints, Observation, PastRuns, Pool
 from models.seeding import derive_seed
 from models.settings import PredictorSettings
+from storage.errors import StoreError
 from storage.layout import Layout
 from storage.registry import Version
 from storage.replay import RunSteps, StoredStep, read_steps
@@ -30,7 +33,8 @@ from storage.runs import Run
 from storage.schemas import PAST
 from tasks.past import past_runs, read_past
 from tasks.registry import settings_of
-from tasks.start import begin_with, join_past, read_start
+from tasks.selectors import RunLog, SelectorValue
+from tasks.start import begin_with, forked_state, join_past, read_start
 
 
 @dataclass
@@ -62,6 +66,10 @@ class Walk:
     faults: list[str]
     alone: bool
     """One run only."""
+    rules: Sequence[str] = ()
+    """Acquisition rules that predictors are paired with, beside each run's own."""
+    values: list[SelectorValue] = field(default_factory=list)
+    """What each pair would have got from the runs walked so far."""
     shared: Tally = field(default_factory=Tally)
     """What is known of every judged group, whoever forecasts it."""
     informative: list[float] = field(default_factory=list)
@@ -82,14 +90,16 @@ def walk_run(walk: Walk, record: Run, chosen: RunSteps) -> None:
     _begin(walk, record, seed)
     walk.runs.append(record.run)
     unknown: dict[str, int] = {}
+    log = RunLog(walk.layout, record, walk.pool, walk.row_of, walk.rules)
     logprobs = any(reads_logprobs(one.settings) for one in walk.contenders)
     for stored in read_steps(walk.layout, chosen, walk.faults, logprobs=logprobs):
         groups = _known(walk, stored.groups, unknown)
         observation = _observation(walk, groups, stored.tokens)
         walk.stored_forecasts += len(stored.candidates)
         for contender in walk.contenders:
-            _walk_step(walk, contender, stored, observation, seed)
+            _walk_step(walk, contender, log, stored, observation, seed)
         _remember(walk, stored.step, groups, observation)
+    walk.values += log.values()
     if unknown:
         walk.faults.append(
             f"run {record.run}: {sum(unknown.values())} groups of {len(unknown)} prompts are left out, because no "
@@ -106,7 +116,10 @@ def _begin(walk: Walk, record: Run, seed: int) -> None:
             if reads_past(settings):
                 pool = replace(pool, past=_past(walk, record, settings, start))
             predictor = build_predictor(settings, pool, seed=derive_seed(seed, "predictor"))
-            if start is not None:
+            inherited = _inherited(walk, record, settings, predictor)
+            if inherited is not None:
+                predictor.load_state_dict(inherited)
+            elif start is not None:
                 begin_with(start, record.config["predictor"]["from"], settings, predictor)
             contender.trial = Trial(contender.label, predictor)
 
@@ -122,6 +135,17 @@ def is_own(settings: PredictorSettings, record: Run) -> bool:
 def _start(walk: Walk, record: Run, settings: PredictorSettings) -> Version | None:
     """The published version that a run's own predictor began with."""
     return read_start(walk.layout, record.run, record.pins) if walk.alone and is_own(settings, record) else None
+
+
+def _inherited(walk: Walk, record: Run, settings: PredictorSettings, predictor: Predictor) -> State | None:
+    """What the own predictor of a fork had learned of its parent, where that can still be told."""
+    if not walk.alone or not is_own(settings, record):
+        return None
+    try:
+        return forked_state(walk.layout, record, settings, predictor.state_dict())
+    except StoreError as error:
+        walk.faults.append(str(error))
+        return None
 
 
 def _past(walk: Walk, record: Run, settings: PredictorSettings, start: Version | None) -> PastRuns:
@@ -146,14 +170,17 @@ def learned_groups(walk: Walk) -> pa.Table:
     return pa.table([columns[name] for name in PAST.names], schema=PAST)
 
 
-def _walk_step(walk: Walk, contender: Contender, stored: StoredStep, observation: Observation, seed: int) -> None:
+def _walk_step(
+    walk: Walk, contender: Contender, log: RunLog, stored: StoredStep, observation: Observation, seed: int
+) -> None:
     """Forecast, freeze, and only then let the predictor see what came of it."""
     assert contender.trial is not None
     rows, p_stored = _considered(walk, stored.candidates, observation.rows)
     forecast = contender.trial.forecast(rows, seed=derive_seed(seed, stored.step, "forecast"))
     contender.trial.observe(observation, seed=derive_seed(seed, stored.step, "observe"))
+    log.judge(contender.label, stored.step, rows, forecast)
     contender.reproduced += int(np.sum(forecast.p_success.astype(np.float32) == p_stored)) if len(p_stored) else 0
-    _judge_step(contender, _at(forecast, np.searchsorted(rows, observation.rows)), observation)
+    _judge_step(contender, forecast.at(np.searchsorted(rows, observation.rows)), observation)
 
 
 def _considered(walk: Walk, candidates: pa.Table, groups: Ints) -> tuple[Ints, Floats]:
@@ -238,7 +265,3 @@ def _mean_logprobs(ids: Sequence[str], tokens: pa.Table) -> Floats:
 
 def _informative(observation: Observation) -> np.ndarray:
     return (observation.successes > 0) & (observation.successes < observation.valid)
-
-
-def _at(forecast: Forecast, positions: Ints) -> Forecast:
-    return Forecast(forecast.p_success[positions], forecast.p_sd[positions], forecast.expected_tokens[positions])

@@ -30,9 +30,8 @@ class Candidates:
 
     def at(self, positions: Ints) -> "Candidates":
         """Some of the candidates."""
-        forecast = self.forecast
         return Candidates(
-            Forecast(forecast.p_success[positions], forecast.p_sd[positions], forecast.expected_tokens[positions]),
+            self.forecast.at(positions),
             None if self.embeddings is None else self.embeddings[positions],
             self.previous,
             self.group_size,

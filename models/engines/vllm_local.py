@@ -6,6 +6,7 @@ sampled token with the version that was set when they arrived, so a rollout's
 """
 
 import gc
+import math
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -16,8 +17,16 @@ import psutil
 import torch
 
 from models.engines.base import check_context
-from models.engines.vllm_params import read_generations, read_scores, sampling_options, scoring_options
-from models.engines.weights import checkpoint_weights
+from models.engines.vllm_params import (
+    check_sampling,
+    expect,
+    first_line,
+    read_outputs,
+    read_scores,
+    sampling_options,
+    scoring_options,
+)
+from models.engines.weights import check_finite, checkpoint_weights
 from models.errors import EngineError
 from models.policy.loading import Policy
 from models.records import Generation, Request
@@ -25,7 +34,9 @@ from models.settings import EngineSettings, SamplingSettings
 
 GIB = 2**30
 BATCHED_TOKENS = 4096
-"""Tokens that vLLM computes at once, unless one sequence is longer."""
+"""Tokens that vLLM computes at once, unless one sequence is longer, or more sequences run."""
+CACHE_BLOCK = {"cpu": 128, "cuda": 16}
+"""Tokens of a sequence for which vLLM sets cache aside at once."""
 _ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # a worker process starts five times as slowly, and would not share memory
     "VLLM_LOGGING_LEVEL": "ERROR",
@@ -48,8 +59,9 @@ class VllmEngine:
             longest_prompt: tokens of the longest prompt that will be asked for.
 
         Raises:
-            EngineError: vLLM does not import, cannot run the model, or finds too little memory.
+            EngineError: vLLM does not import, cannot run the model or sample as asked, or finds too little memory.
         """
+        check_sampling(sampling)
         self._policy = policy
         self._sampling = sampling
         self._context = longest_prompt + sampling.max_tokens
@@ -61,30 +73,30 @@ class VllmEngine:
 
     def generate(self, requests: Sequence[Request]) -> Iterator[tuple[int, list[Generation]]]:
         """Groups as they finish; the prompt of a group is computed once."""
-        from vllm import SamplingParams
-
         assert self.policy_version is not None
         check_context(requests, self._sampling.max_tokens, self._context)
         core = self._llm.llm_engine
-        for position, request in enumerate(requests):
-            options = sampling_options(self._sampling, request, self._policy.eos_ids)
-            prompt = {"prompt_token_ids": list(request.prompt_token_ids)}
-            core.add_request(str(position), prompt, SamplingParams(**options, output_kind=_final_only()))
-        waiting = {str(position) for position in range(len(requests))}
+        waiting: set[str] = set()
         try:
+            with _own_errors("taking prompts"):
+                for position, request in enumerate(requests):
+                    self._add(str(position), request)
+                    waiting.add(str(position))
             while waiting:
                 with _own_errors("generating"):
                     outputs = core.step()
                 for output in outputs:
                     if output.finished:
                         waiting.remove(output.request_id)
-                        yield int(output.request_id), read_generations(output.outputs, self.policy_version)
+                        position = int(output.request_id)
+                        yield position, self._read(output.outputs, requests[position])
         finally:
             core.abort_request(sorted(waiting))
 
     def sync(self, policy_version: int) -> None:
         """Hand the trainer's weights over in memory, and drop every cached prefix."""
         self.policy_version = None
+        check_finite(self._policy)
         with _own_errors("taking new weights"):
             if self._asleep:
                 torch.cuda.empty_cache()  # else the trainer's allocator keeps what the engine needs
@@ -113,13 +125,25 @@ class VllmEngine:
         prompt = {"prompt_token_ids": list(token_ids)}
         with _own_errors("scoring"):
             output = self._llm.generate(prompt, SamplingParams(**scoring_options()), use_tqdm=False)[0]
-        return [read_scores(output.prompt_logprobs, token_ids)]
+        return [read_scores(output.prompt_logprobs, token_ids, served=False)]
 
     def close(self) -> None:
         """Stop vLLM and return its memory."""
         self._llm.llm_engine.engine_core.shutdown()
         del self._llm
         gc.collect()
+
+    def _add(self, name: str, request: Request) -> None:
+        from vllm import SamplingParams
+
+        options = sampling_options(self._sampling, request, self._policy.eos_ids)
+        prompt = {"prompt_token_ids": list(request.prompt_token_ids)}
+        self._llm.llm_engine.add_request(name, prompt, SamplingParams(**options, output_kind=_final_only()))
+
+    def _read(self, outputs: Sequence[Any], request: Request) -> list[Generation]:
+        assert self.policy_version is not None
+        label = str(self.policy_version)
+        return read_outputs(outputs, expect(self._sampling, request, self._policy, label, self.policy_version))
 
 
 def _start(policy: Policy, engine: EngineSettings, context: int, *, on_gpu: bool) -> Any:
@@ -128,7 +152,7 @@ def _start(policy: Policy, engine: EngineSettings, context: int, *, on_gpu: bool
         from vllm import LLM
     except Exception as error:  # its compiled parts fail in many ways
         raise EngineError(
-            f"engine vllm does not import ({_first_line(error)}): make vllm adds it, or use engine transformers"
+            f"engine vllm does not import ({first_line(error)}): make vllm adds it, or use engine transformers"
         ) from error
     with tempfile.TemporaryDirectory(prefix="foreroll-vllm-") as folder:
         policy.model.config.save_pretrained(folder)
@@ -147,12 +171,12 @@ def _start(policy: Policy, engine: EngineSettings, context: int, *, on_gpu: bool
                 enable_prefix_caching=True,
                 # On a CPU vLLM cannot take back the random numbers of a seeded request whose prompt came in chunks.
                 enable_chunked_prefill=on_gpu,
-                max_num_batched_tokens=max(BATCHED_TOKENS, context),
+                max_num_batched_tokens=max(BATCHED_TOKENS, context, engine.batch_size),
                 worker_extension_cls="models.engines.vllm_worker.PolicyWorker",
             )
         except Exception as error:
             raise EngineError(
-                f"vLLM cannot run {type(policy.model).__name__} here ({_first_line(error)}): use engine transformers"
+                f"vLLM cannot run {type(policy.model).__name__} here ({first_line(error)}): use engine transformers"
             ) from error
 
 
@@ -162,7 +186,9 @@ def _check_memory(policy: Policy, engine: EngineSettings, context: int) -> None:
     config: Any = policy.model.config.get_text_config()
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    sequence = 2 * config.num_hidden_layers * heads * head_dim * width * context / GIB
+    block = CACHE_BLOCK[policy.model.device.type]
+    tokens = (math.ceil(context / block) + 1) * block  # vLLM keeps one block empty
+    sequence = 2 * config.num_hidden_layers * heads * head_dim * width * tokens / GIB
     if sequence > engine.kv_cache_gib:
         raise EngineError(
             f"engine.kv_cache_gib = {engine.kv_cache_gib:g} holds no sequence of {context} tokens, which takes "
@@ -186,7 +212,7 @@ def _own_errors(doing: str) -> Iterator[None]:
         yield
     except Exception as error:
         raise EngineError(
-            f"vLLM failed while {doing} ({_first_line(error)}): run again, and with a smaller engine.batch_size if "
+            f"vLLM failed while {doing} ({first_line(error)}): run again, and with a smaller engine.batch_size if "
             "it was memory"
         ) from error
 
@@ -201,7 +227,3 @@ def _final_only() -> Any:
     from vllm.sampling_params import RequestOutputKind
 
     return RequestOutputKind.FINAL_ONLY
-
-
-def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0]

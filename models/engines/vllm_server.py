@@ -6,43 +6,40 @@ the next sync; its groups are asked of the others.
 """
 
 import logging
-import shutil
-import tempfile
 import uuid
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import TypeVar
 
 import httpx
 
 from models.engines.asking import ask_all
 from models.engines.base import check_context
 from models.engines.endpoints import Endpoints
-from models.engines.vllm_params import make_generation, sampling_options, scoring_options
+from models.engines.server import LOOK_SECONDS, Refused, Server, Unavailable
+from models.engines.shape import model_shape
+from models.engines.vllm_params import (
+    check_sampling,
+    expect,
+    read_choices,
+    read_scores,
+    readable,
+    sampling_options,
+    scoring_options,
+)
+from models.engines.weights import check_finite
+from models.engines.weights_folder import WeightsFolder
 from models.errors import EngineError
-from models.policy.loading import Policy, save_policy
+from models.policy.loading import Policy
 from models.records import Generation, Request
 from models.settings import EngineSettings, SamplingSettings
 
 logger = logging.getLogger(__name__)
 
-HEALTH_SECONDS = 5.0
-_REFUSALS = (httpx.codes.BAD_REQUEST, httpx.codes.UNPROCESSABLE_ENTITY)
-"""Answers that another server would give too."""
-HOW_TO_SERVE = (
-    "start it with VLLM_SERVER_DEV_MODE=1, --enable-scale-out and "
-    "--worker-extension-cls models.engines.vllm_worker.PolicyWorker"
-)
-
-
-_NO_ANSWER = (httpx.HTTPError, httpx.InvalidURL)
-
-
-class _Refused(EngineError):
-    """The request itself is at fault, not the server."""
+LONGEST_PAUSE = 60.0
+A = TypeVar("A")
 
 
 class VllmServerEngine:
@@ -61,29 +58,31 @@ class VllmServerEngine:
         """
         if not engine.servers:
             raise EngineError("engine vllm-server has no servers: --set engine.servers='[\"http://localhost:8000\"]'")
+        check_sampling(sampling)
         self._policy = policy
         self._settings = engine
         self._sampling = sampling
         self._context = longest_prompt + sampling.max_tokens
-        self._endpoints = Endpoints([address.rstrip("/") for address in engine.servers])
         self._http = httpx.Client(
-            timeout=httpx.Timeout(engine.timeout, connect=HEALTH_SECONDS),
+            timeout=httpx.Timeout(engine.timeout, connect=LOOK_SECONDS),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=engine.concurrency),
         )
-        self._nonce = uuid.uuid4().hex[:8]
+        addresses = [address.rstrip("/") for address in engine.servers]
+        self._servers = {address: Server(address, self._http, engine.timeout) for address in addresses}
+        self._endpoints = Endpoints(addresses, engine.concurrency)
         self.policy_version: int | None = None
-        for address in self._endpoints.addresses:
+        for server in self._servers.values():
             try:
-                self._look_up(address)
-            except _NO_ANSWER as error:
-                self._fail(address, error)
+                server.look_up(self._context)
+            except EngineError as error:
+                self._fail(server, error)
         self._need_one()
-        self._folder = _make_folder(engine.weights_folder)
+        self._folder = WeightsFolder(engine.weights_folder)
 
     def generate(self, requests: Sequence[Request]) -> Iterator[tuple[int, list[Generation]]]:
         """Groups as they finish, each from one server; after a failure, those that had begun come first."""
         check_context(requests, self._sampling.max_tokens, self._context)
-        threads = len(self._endpoints.addresses) * self._settings.concurrency
+        threads = len(self._servers) * self._settings.concurrency
         yield from ask_all(self._ask, requests, threads)
 
     def sync(self, policy_version: int) -> None:
@@ -92,16 +91,14 @@ class VllmServerEngine:
         A server that had failed is taken back when it answers again.
         """
         self.policy_version = None
-        folder = self._folder / f"policy-{policy_version}"
-        try:
-            folder.mkdir(parents=True)
-            save_policy(self._policy, folder)
-        except OSError as error:
-            raise EngineError(f"cannot write weights into {folder}: {error}: see engine.weights_folder") from error
-        with ThreadPoolExecutor(len(self._endpoints.addresses)) as pool:
-            label = self._label(policy_version)
-            list(pool.map(lambda address: self._load(address, folder, label), self._endpoints.addresses))
-        shutil.rmtree(folder, ignore_errors=True)
+        check_finite(self._policy)
+        servers = list(self._servers.values())
+        with self._folder.holding(self._policy) as folder:
+
+            def load(server: Server, stop: Event) -> None:
+                self._load(server, folder, policy_version, stop)
+
+            list(ask_all(load, servers, len(servers)))
         self._need_one()
         self.policy_version = policy_version
 
@@ -115,151 +112,97 @@ class VllmServerEngine:
             EngineError: no server is left.
         """
         rows = []
-        for address in self._endpoints.working:
+        for server in map(self._servers.__getitem__, self._endpoints.working):
             try:
-                rows.append(self._score_at(address, token_ids))
-            except (httpx.HTTPError, EngineError) as error:
-                self._fail(address, error)
+                rows.append(self._score_at(server, token_ids))
+            except EngineError as error:
+                self._fail(server, error)
         self._need_one()
         return rows
 
     def close(self) -> None:
         """Leave the servers running; they are not ours."""
+        for server in self._servers.values():
+            server.release()
         self._http.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.remove()
 
     def _ask(self, request: Request, given_up: Event) -> list[Generation]:
-        """One group, from whichever server gives it; pauses grow between tries."""
+        """One group, from whichever server gives it; pauses grow between tries.
+
+        A server that gave a wrong one is not asked again before the next sync.
+        """
         for attempt in range(self._settings.retries + 1):
             if attempt > 0:
-                if given_up.wait(2.0 ** (attempt - 1)):
+                if given_up.wait(_pause(attempt)):
                     break
                 self._revive()
             with self._endpoints.lend() as address:
                 if address is None:
                     continue
                 try:
-                    return self._ask_at(address, request)
-                except _Refused:
+                    return self._ask_at(self._servers[address], request)
+                except Refused:
                     raise
-                except (httpx.HTTPError, EngineError) as error:
-                    self._fail(address, error)
+                except EngineError as error:
+                    self._fail(self._servers[address], error)
         raise EngineError(f"no server is left to generate: {self._explain_faults()}")
 
-    def _ask_at(self, address: str, request: Request) -> list[Generation]:
+    def _ask_at(self, server: Server, request: Request) -> list[Generation]:
         assert self.policy_version is not None
+        expected = expect(self._sampling, request, self._policy, server.label, self.policy_version)
         options = sampling_options(self._sampling, request, self._policy.eos_ids)
-        answer = self._generate_at(address, request.prompt_token_ids, options)
-        with _readable(address):
-            choices = sorted(answer["choices"], key=lambda choice: choice["index"])
-            if len(choices) != request.samples:
-                raise EngineError(f"it returned {len(choices)} responses, not {request.samples}")
-            return [
-                make_generation(
-                    token_ids=choice["token_ids"],
-                    logprobs=[entry["logprob"] for entry in choice["logprobs"]["content"]],
-                    finish_reason=choice["finish_reason"],
-                    labels={span["version"] for span in choice["weight_versions"] or ()},
-                    expected=self._label(self.policy_version),
-                    policy_version=self.policy_version,
-                )
-                for choice in choices
-            ]
-
-    def _score_at(self, address: str, token_ids: Sequence[int]) -> list[float]:
-        answer = self._generate_at(address, token_ids, scoring_options())
-        with _readable(address):
-            entries = zip(token_ids[1:], answer["prompt_logprobs"][1:], strict=True)
-            return [entry[str(token)]["logprob"] for token, entry in entries]
-
-    def _label(self, policy_version: int) -> str:
-        """What a server is to call the weights: no other engine's weights have it."""
-        return f"{self._nonce}-{policy_version}"
-
-    def _generate_at(self, address: str, token_ids: Sequence[int], options: dict[str, Any]) -> Any:
-        body = {"token_ids": list(token_ids), "sampling_params": options}
-        answer = self._post(address, "/inference/v1/generate", body)
-        with _readable(address):
-            return answer.json()
-
-    def _load(self, address: str, folder: Path, label: str) -> None:
-        """Bring one server up to date, or give it up. It has the label only when all went well."""
+        answer = server.generate(request.prompt_token_ids, options)
         try:
-            if address in self._endpoints.faults:
-                self._look_up(address)  # it may be another one by now
-            try:
-                self._post(address, "/pause?mode=wait")
-                self._post(address, "/update_weight_version", {"new_version": "loading"})
-                self._update(address, folder)
-                if not self._post(address, "/reset_prefix_cache").json()["success"]:
-                    raise EngineError("it would not drop its cached prefixes")
-            finally:
-                self._post(address, "/resume")
-            self._post(address, "/update_weight_version", {"new_version": label})
-        except (*_NO_ANSWER, EngineError, ValueError, KeyError) as error:
-            self._fail(address, error)
+            return read_choices(answer, expected)
+        except EngineError:
+            server.distrust()
+            raise
+
+    def _score_at(self, server: Server, token_ids: Sequence[int]) -> list[float]:
+        answer = self._patiently(server, lambda: server.generate(token_ids, scoring_options()), Event())
+        with readable():
+            return read_scores(answer["prompt_logprobs"], token_ids, served=True)
+
+    def _load(self, server: Server, folder: Path, policy_version: int, stop: Event) -> None:
+        """Bring one server up to date, or give it up. Every try has a label of its own."""
+        shape = model_shape(self._policy.model.config.get_text_config())
+
+        def load() -> None:
+            server.load(folder, f"{uuid.uuid4().hex[:12]}-{policy_version}", shape)
+
+        try:
+            if server.address in self._endpoints.faults:
+                server.look_up(self._context)  # it may be another one by now
+            self._patiently(server, load, stop)
+        except EngineError as error:
+            self._fail(server, error)
         else:
-            self._endpoints.take_back(address)
+            self._endpoints.take_back(server.address)
 
-    def _update(self, address: str, folder: Path) -> None:
-        try:
-            self._post(address, "/collective_rpc", {"method": "update_policy", "args": [str(folder.absolute())]})
-        except httpx.HTTPStatusError as error:
-            raise EngineError(
-                f"{error}: it must see {folder.parent} (engine.weights_folder); "
-                f"where it knows no update_policy, {HOW_TO_SERVE}"
-            ) from error
+    def _patiently(self, server: Server, call: Callable[[], A], stop: Event) -> A:
+        """Try again while connections break or the server is busy; one that was given up before has one chance."""
+        retries = 0 if server.address in self._endpoints.faults else self._settings.retries
+        for attempt in range(1, retries + 1):
+            try:
+                return call()
+            except Unavailable:
+                if stop.wait(_pause(attempt)):
+                    raise
+        return call()
 
     def _revive(self) -> None:
         """Take back the servers that work again and still have the weights."""
         for address in self._endpoints.faults:
-            try:
-                self._http.get(f"{address}/health", timeout=HEALTH_SECONDS).raise_for_status()
-                info = self._http.get(f"{address}/weight_info", timeout=HEALTH_SECONDS).raise_for_status().json()
-            except (httpx.HTTPError, ValueError):
-                continue
-            assert self.policy_version is not None
-            if info.get("weight_version") == self._label(self.policy_version):
-                self._endpoints.take_back(address)
+            with suppress(EngineError):
+                if self._servers[address].is_up_to_date():
+                    self._endpoints.take_back(address)
 
-    def _look_up(self, address: str) -> None:
-        """Whether a server answers, and can do what a run asks.
-
-        Raises:
-            EngineError: it cannot, and says so.
-            httpx.HTTPError, httpx.InvalidURL: it does not answer.
-        """
-        self._http.get(f"{address}/health", timeout=HEALTH_SECONDS).raise_for_status()
-        models = self._http.get(f"{address}/v1/models", timeout=HEALTH_SECONDS).raise_for_status()
-        offers = [
-            self._http.get(f"{address}/weight_info", timeout=HEALTH_SECONDS),
-            self._http.post(f"{address}/inference/v1/generate", json={}, timeout=HEALTH_SECONDS),
-        ]
-        if any(offer.status_code in (httpx.codes.FORBIDDEN, httpx.codes.NOT_FOUND) for offer in offers):
-            raise EngineError(f"server {address} takes no new weights or no token ids: {HOW_TO_SERVE}")
-        with _readable(address):
-            context = models.json()["data"][0]["max_model_len"]
-        if context < self._context:
-            raise EngineError(
-                f"server {address} takes sequences of {context} tokens, and this run needs {self._context}: "
-                "start it with a larger --max-model-len, or lower sampling.max_tokens"
-            )
-
-    def _post(self, address: str, path: str, body: Any = None) -> httpx.Response:
-        answer = self._http.post(address + path, json=body)
-        if answer.status_code in _REFUSALS:
-            raise _Refused(f"server {address} refuses {path}: {answer.text[:200]}")
-        if answer.status_code >= httpx.codes.BAD_REQUEST:
-            raise httpx.HTTPStatusError(
-                f"{path} answered {answer.status_code}: {answer.text[:200]}", request=answer.request, response=answer
-            )
-        return answer
-
-    def _fail(self, address: str, error: Exception) -> None:
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        if self._endpoints.give_up(address, reason):
+    def _fail(self, server: Server, error: EngineError) -> None:
+        reason = " ".join(str(error).split())
+        if self._endpoints.give_up(server.address, reason):
             left = len(self._endpoints.working)
-            logger.warning("server %s is given up for now (%s); %d left", address, reason, left)
+            logger.warning("server %s is given up for now (%s); %d left", server.address, reason, left)
 
     def _need_one(self) -> None:
         if not self._endpoints.working:
@@ -270,32 +213,6 @@ class VllmServerEngine:
         return f"{faults}. Start one and run again; what was finished is kept"
 
 
-@contextmanager
-def _readable(address: str) -> Iterator[None]:
-    """Turn an answer that is not what vLLM gives into an error of the engine.
-
-    Raises:
-        EngineError: a part is missing, or of another kind.
-    """
-    try:
-        yield
-    except EngineError:
-        raise
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
-        raise EngineError(
-            f"server {address} gave an answer that cannot be read ({error!r}): is it vLLM 0.32?"
-        ) from error
-
-
-def _make_folder(parent: str) -> Path:
-    """A folder for weights that servers of other users can read.
-
-    Raises:
-        EngineError: it cannot be made.
-    """
-    try:
-        folder = Path(tempfile.mkdtemp(prefix="foreroll-weights-", dir=parent or None))
-        folder.chmod(0o755)
-    except OSError as error:
-        raise EngineError(f"cannot make a folder for weights ({error}): see engine.weights_folder") from error
-    return folder
+def _pause(attempt: int) -> float:
+    """Seconds before the try after so many."""
+    return float(min(2 ** (attempt - 1), LONGEST_PAUSE))

@@ -1,14 +1,20 @@
 """What Foreroll adds to a vLLM worker: taking over a policy's weights in place.
 
 A server loads it with `--worker-extension-cls models.engines.vllm_worker.PolicyWorker`.
+
+Several trainers may reach one server. Each load has a label of its own: who is
+about to load claims the server with it, and only the last claim may load. So a
+label that is both claimed and held stands for the weights that are there.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead, VocabParallelEmbedding
+
+from models.engines.shape import model_shape
 
 
 class PolicyWorker:
@@ -16,6 +22,33 @@ class PolicyWorker:
 
     reload_weights: Any
     get_model: Any
+    model_config: Any
+
+    _claimed = ""
+    _held = ""
+
+    def claim_policy(self, label: str, shape: Mapping[str, Any]) -> dict[str, Any]:
+        """Announce weights; says what of `shape` differs here, as [here, there], and if anything does claims nothing.
+
+        Args:
+            shape: settings of the model's config that weights must agree on, as `shape.model_shape` gives.
+        """
+        here = model_shape(self.model_config.hf_text_config)
+        differing = {name: [value, shape[name]] for name, value in here.items() if value != shape.get(name, value)}
+        if not differing:
+            self._claimed = label
+        return differing
+
+    def load_policy(self, folder: str, label: str) -> None:
+        """Replace all weights, unless another trainer has claimed the server meanwhile."""
+        if label == self._claimed:
+            self._held = ""
+            self.update_policy(folder)
+            self._held = label
+
+    def policy_labels(self) -> dict[str, str]:
+        """The label that was claimed last, and the one of the weights."""
+        return {"claimed": self._claimed, "held": self._held}
 
     def update_policy(self, weights: str | Iterable[tuple[str, Tensor]]) -> None:
         """Replace all weights.

@@ -2,6 +2,7 @@
 
 from torch import Tensor
 
+from models.errors import EngineError
 from models.policy.loading import Policy
 
 
@@ -14,3 +15,14 @@ def checkpoint_weights(policy: Policy) -> list[tuple[str, Tensor]]:
             seen.add(tensor.data_ptr())
             weights.append((name, tensor))
     return weights
+
+
+def check_finite(policy: Policy) -> None:
+    """Refuse weights that no engine can sample with.
+
+    Raises:
+        EngineError: one is NaN or infinite.
+    """
+    for name, tensor in policy.model.named_parameters():
+        if not bool(tensor.isfinite().all()):
+            raise EngineError(f"the policy's weights are not finite ({name}): fork the run with a lower update.lr")

@@ -114,10 +114,19 @@ def load_policy(source: str, dtype: DTypeName = "float32") -> Policy:
 
 
 def save_policy(policy: Policy, folder: Path) -> None:
-    """Write weights (float32 safetensors), config and tokenizer; the same policy gives the same bytes."""
+    """Write weights (float32 safetensors), config and tokenizer; the same policy gives the same bytes.
+
+    Raises:
+        OSError: the file system refuses a write.
+    """
     disable_progress_bar()  # type: ignore[no-untyped-call]
-    policy.model.save_pretrained(folder)
-    policy.tokenizer.save_pretrained(folder)
+    try:
+        policy.model.save_pretrained(folder)
+        policy.tokenizer.save_pretrained(folder)
+    except OSError:
+        raise
+    except Exception as error:  # safetensors and tokenizers have words of their own for a full disk
+        raise OSError(f"{folder}: {error}") from error
 
 
 def convert_smollm2(folder: Path) -> None:

@@ -14,16 +14,25 @@ from models.records import PastRuns
 from storage.catalog import query
 from storage.checkpoints import checkpoint_steps
 from storage.errors import StoreError
+from storage.history import History
 from storage.layout import Layout
+from storage.prompts import read_dataset
 from storage.runs import read_run
 from tasks.opening import open_workbench
-from tests.flows.small_run import make_store, small_config
+from tests.flows.small_run import POOL, make_store, small_config
+from tests.tasks.past_history import Groups, write_outcomes, write_past
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 
-QUIET = {"evaluation": {"every": 0}, "checkpoint": {"every": 100}, "dynamic_sampling": {"enabled": False}}
-ALL = {"acquisition": {"name": "uniform", "batch_size": 100}}
-UNIFORM = {"acquisition": {"name": "uniform", "batch_size": 64}, **QUIET}
+QUIET = {
+    "evaluation": {"every": 0},
+    "checkpoint": {"every": 100},
+    "dynamic_sampling": {"enabled": False},
+    "update": {"lr": 1e-4, "minibatches": 1, "token_budget": 4096},
+}
+EARLIER, LATER = 100, 40
+"""Groups of a step of run `a`, and of run `b`."""
+UNIFORM = {"acquisition": {"name": "uniform", "batch_size": LATER}, **QUIET}
 
 
 def config(store: Path, run: str, predictor: dict[str, Any], steps: int = 1, **changes: Any) -> TrainConfig:
@@ -33,11 +42,23 @@ def config(store: Path, run: str, predictor: dict[str, Any], steps: int = 1, **c
 FOREROLL = {"name": "foreroll", "components": 16}
 
 
+def outcomes(store: Path, *steps: int) -> dict[int, Groups]:
+    """What a policy makes of the pool that solves games of three numbers sometimes, and those of four rarely."""
+    prompts = read_dataset(Layout(store), POOL)
+    ids, texts = (prompts[name].to_pylist() for name in ("prompt_id", "text"))
+    chances = [0.35 if len(text.split()) == 5 else 0.1 for text in texts]
+    found: dict[int, Groups] = {}
+    for step in steps:
+        rng, start = np.random.default_rng(step), (step - 1) % 2 * EARLIER
+        found[step] = [(ids[at], (rng.uniform(size=4) < chances[at]).tolist()) for at in range(start, start + EARLIER)]
+    return found
+
+
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory, prefect_server: str) -> Path:
     """A store in which run `a` has rolled out the whole pool, and `b` then began."""
     store = make_store(tmp_path_factory.mktemp("past") / "store")
-    train(config(store, "a", {"name": "mopps"}, steps=2, **ALL))
+    write_past(Layout(store), "a", outcomes(store, 1, 2), POOL)
     train(config(store, "b", FOREROLL, steps=2, seed=1))
     return store
 
@@ -78,7 +99,6 @@ def test_a_run_that_reads_the_past_forecasts_better_from_the_first_step_on(store
 
 def test_a_run_pins_the_past_and_its_own_groups_are_never_in_it(store: Path, store_copy: Path) -> None:
     assert pins(store, "b")["past"] == {"a": 2}
-    assert pins(store, "a")["past"] == {}
     past = past_of(config(store_copy, "b", FOREROLL, seed=1))
     groups = rows(store, "select count(*) as n, sum(successes)::int as s from groups where run_id = 'a'")
     assert [{"n": len(past), "s": past.successes.sum()}] == groups
@@ -91,7 +111,7 @@ def test_a_resumed_run_goes_on_to_the_same_bytes_whatever_other_runs_did_meanwhi
         shutil.copytree(store / folder, broken / folder, ignore=shutil.ignore_patterns("*b", "*b.json"))
     train(config(broken, "b", FOREROLL, seed=1))
     shutil.rmtree(layout.checkpoint("b", 1))
-    train(config(broken, "a", {"name": "mopps"}, **ALL))
+    write_outcomes(History(layout, "a"), 3, outcomes(store, 3)[3])
     train(config(broken, "b", FOREROLL, seed=1))
     assert pins(broken, "b")["past"] == {"a": 2}
     for table in ("forecasts", "rollouts", "predictor_updates"):
@@ -117,11 +137,11 @@ def test_a_fork_reads_its_parent_up_to_the_fork_and_counts_no_group_twice(store_
     with open_workbench(fork.plan()) as (bench, _):
         state, past = bench.predictor.state_dict(), bench.pool.past
     assert pins(store_copy, "fork")["past"] == {"a": 2, "b": 2}
-    assert past is not None and len(past) == 2 * 100 + 2 * 64
+    assert past is not None and len(past) == 2 * EARLIER + 2 * LATER
     assert np.count_nonzero(state["own_visits"]) == 0
     same = config(store_copy, "same", {**FOREROLL, "past": "a"}, fork_from="b@2")
     with open_workbench(same.plan()) as (bench, _):
-        assert bench.predictor.state_dict()["own_visits"].sum() == 2 * 64
+        assert bench.predictor.state_dict()["own_visits"].sum() == 2 * LATER
     assert pins(store_copy, "same")["past"] == {"a": 2}
 
 

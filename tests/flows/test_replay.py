@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 from multiprocessing import get_context
 from pathlib import Path
@@ -32,14 +33,32 @@ OWN: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture
-def past(tmp_path: Path) -> Path:
-    """A store with two small histories of outcomes alone."""
-    layout = open_store(tmp_path / "store", create=True)
+@pytest.fixture(scope="module")
+def past(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with two small histories of outcomes alone; it is read only."""
+    layout = open_store(tmp_path_factory.mktemp("past") / "store", create=True)
     ids = write_pool(layout, "toy", [f"what is {one} + {one}?" for one in range(20)])
     for number, run in enumerate(("first", "second")):
         write_past(layout, run, random_steps(ids, 4, 8, seed=number), created_at=f"202{number}")
     return layout.root
+
+
+@pytest.fixture
+def past_copy(past: Path, tmp_path: Path) -> Path:
+    """The same, to be changed."""
+    shutil.copytree(past, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory, prefect_server: str) -> Path:
+    """A store with a run of each predictor but `gps`, and `fork`, which goes on with what that of `mopps` learned."""
+    store = make_store(tmp_path_factory.mktemp("trained") / "store")
+    quiet = {"evaluation": {"every": 0}, "acquisition": {"name": "uniform", "batch_size": 4}}
+    for name in ("mopps", "foreroll"):
+        train_small(small_config(store, name, predictor=OWN[name], steps=2, **quiet))
+    train_small(small_config(store, "fork", predictor=OWN["mopps"], steps=1, fork_from="mopps@2", **quiet))
+    return store
 
 
 def foreroll(store: Path, *words: str) -> Result:
@@ -51,17 +70,41 @@ def replayed(store: Path, run: str, settings: dict[str, Any]) -> ReplayReport:
     return replay_history(config.plan())
 
 
-@pytest.mark.usefixtures("prefect_server")
-def test_a_run_replayed_with_its_own_predictor_gives_its_stored_forecasts(tmp_path: Path) -> None:
+def test_a_run_replayed_with_its_own_predictor_gives_its_stored_forecasts(trained: Path) -> None:
     """Also one that reads the runs before it."""
-    store = make_store(tmp_path / "store")
-    for name, settings in OWN.items():
-        train_small(small_config(store, name, predictor=settings, evaluation={"every": 0}, steps=2))
-    for name, settings in OWN.items():
-        report = replayed(store, name, settings)
+    for name in ("mopps", "foreroll"):
+        report = replayed(trained, name, OWN[name])
         assert report.lines[0].reproduced == report.stored_forecasts > 0, name
-    other = replayed(store, "gps", {**OWN["gps"], "lr": 1e-2})
+    other = replayed(trained, "mopps", {**OWN["mopps"], "decay": 0.6})
     assert other.lines[0].reproduced is None
+
+
+def test_a_fork_begins_with_what_its_parent_had_learned_or_the_report_says_that_it_cannot(
+    trained: Path, tmp_path: Path
+) -> None:
+    store = tmp_path / "copy"
+    shutil.copytree(trained, store)
+    for gone in (None, ("fork", 0), ("mopps", 2)):
+        if gone:
+            shutil.rmtree(Layout(store).checkpoint(*gone))
+        report = replayed(store, "fork", OWN["mopps"])
+        if gone != ("mopps", 2):
+            assert report.lines[0].reproduced == report.stored_forecasts > 0 and not report.faults
+    assert report.lines[0].reproduced is not None and report.lines[0].reproduced < report.stored_forecasts
+    assert report.faults == [
+        "run fork begins anew here, because what run mopps had learned by step 2, where it was forked, is in no "
+        "checkpoint any more"
+    ]
+
+
+def test_a_run_that_trained_here_gets_counterfactual_values_or_a_reason(trained: Path) -> None:
+    found = json.loads(foreroll(trained, "--predictor", "mean", "--rule", "thompson", "--format", "json").output)
+    assert [(one["run"], one["rule"]) for one in found["values"]] == [
+        (run, rule) for run in ("mopps", "foreroll", "fork") for rule in ("uniform", "thompson")
+    ]
+    steps = {one["run"]: one["value"]["steps"] for one in found["values"]}
+    assert steps == {"mopps": 2, "foreroll": 2, "fork": 1}
+    assert all("logged steps are too few" in one["value"]["refusal"] for one in found["values"])
 
 
 @pytest.mark.slow
@@ -81,29 +124,33 @@ def test_a_run_that_was_killed_and_resumed_is_reproduced_too(name: str, tmp_path
 
 
 @pytest.mark.usefixtures("prefect_server")
-def test_the_flow_leaves_files_and_artifacts_and_publishes_once(past: Path, tmp_path: Path) -> None:
+def test_the_flow_leaves_files_and_artifacts_and_does_nothing_the_second_time(past_copy: Path, tmp_path: Path) -> None:
     config = ReplayConfig.model_validate(
         {
-            "store": past,
+            "store": past_copy,
             "publish": "nightly",
             "predictors": {"mean": {}, "mopps": {}},
             "markdown": tmp_path / "page" / "leaderboard.md",
             "plots": tmp_path / "plots",
         }
     )
-    replay(config)
+    first = replay(config, return_state=True)
+    assert first.message is not None and "is version 1 of nightly, promoted to @best" in first.message
     page = config.markdown.read_text() if config.markdown else ""
     assert "| predictor | nll |" in page and "replayed 2 runs, 8 steps, 64 groups of 20 prompts" in page
     for name in ("calibration", "spearman", "informative"):
         assert (tmp_path / "plots" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-    replay(config)
-    assert versions(Layout(past), "nightly") == [1]
+    before = {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*") if file.is_file()}
+    second = replay(config, return_state=True)
+    assert second.is_completed() and second.message == "nothing new since version 1 of nightly: nothing done"
+    assert {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*") if file.is_file()} == before
+    assert versions(Layout(past_copy), "nightly") == [1]
     with get_client(sync_client=True) as client:
         keys = ArtifactFilter(key=ArtifactFilterKey(any_=["replay-leaderboard", "replay-report"]))
         kept = client.read_artifacts(artifact_filter=keys)
     tables = [json.loads(one.data) for one in kept if one.key == "replay-leaderboard"]  # type: ignore[arg-type]
-    assert sorted(len(table) for table in tables) == [0, 2]
-    assert any("nothing new since version 1 of nightly" in str(one.data) for one in kept)
+    assert [len(table) for table in tables] == [2]
+    assert ["## Candidates" in str(one.data) for one in kept if one.key == "replay-report"] == [True]
 
 
 def test_the_command_prints_one_row_a_predictor(past: Path) -> None:
@@ -115,7 +162,8 @@ def test_the_command_prints_one_row_a_predictor(past: Path) -> None:
         "all candidates: first rounds weighted by 1 / propensity, and groups that nobody selected (64 groups)"
     )
     assert lines[3].split() == ["predictor", "nll", "spearman", "auc", "brier", "ece", "best", "half"]
-    assert sorted(line.split()[0] for line in lines[4:]) == ["mean", "slow"]
+    assert sorted(line.split()[0] for line in lines[4:6]) == ["mean", "slow"]
+    assert lines[-1].split("  ")[0] == "2 runs" and "no candidates with a logged propensity" in lines[-1]
 
 
 def test_the_command_gives_json(past: Path) -> None:
@@ -148,6 +196,7 @@ def test_a_config_file_names_predictors_and_the_command_line_others(past: Path, 
         (["--predictor", "mean", "--set", "mean.windo=1"], "unknown config key 'predictors.mean.mean.windo'"),
         (["--predictor", "mean", "--publish", "No Name"], "predictor name 'No Name' is not allowed"),
         (["--margin", "-1"], "config margin"),
+        (["--rule", "best"], "--rule: config name"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(past: Path, words: list[str], message: str) -> None:
@@ -156,29 +205,29 @@ def test_what_cannot_be_is_refused_in_one_line(past: Path, words: list[str], mes
     assert len(done.output.strip().splitlines()) == 1
 
 
-def test_a_damaged_step_is_a_note_and_not_an_error(past: Path) -> None:
-    path = Layout(past).part("rewards", "second", 2)
+def test_a_damaged_step_is_a_note_and_not_an_error(past_copy: Path) -> None:
+    path = Layout(past_copy).part("rewards", "second", 2)
     path.write_bytes(path.read_bytes()[: os.stat(path).st_size // 2])
-    done = foreroll(past, "--predictor", "mean")
+    done = foreroll(past_copy, "--predictor", "mean")
     assert done.exit_code == 0
-    assert done.output.splitlines()[:2] == [
-        done.output.splitlines()[0],
+    assert done.stdout.splitlines()[:2] == [
+        done.stdout.splitlines()[0],
         "note: run second: step 2 is left out: history/rewards/run_id=second/step=00000002/part-0.parquet is damaged",
     ]
-    assert "7 steps, 56 groups" in done.output
+    assert "7 steps, 56 groups" in done.stdout
 
 
-def test_a_dense_replay_pairs_predictors_with_rules(past: Path) -> None:
-    ids = read_dataset(Layout(past), "toy")["prompt_id"].to_pylist()
-    write_past(Layout(past), "dense", random_steps(ids, 4, 20), created_at="2026")
+def test_a_dense_replay_pairs_predictors_with_rules(past_copy: Path) -> None:
+    ids = read_dataset(Layout(past_copy), "toy")["prompt_id"].to_pylist()
+    write_past(Layout(past_copy), "dense", random_steps(ids, 4, 20), created_at="2026")
     words = ("--dense", "--runs", "dense", "--predictor", "mean", "--rule", "uniform", "--rule", "nearest")
-    done = foreroll(past, *words, "--batch", "3", "--format", "json")
+    done = foreroll(past_copy, *words, "--batch", "3", "--format", "json")
     found = json.loads(done.output)
     assert {(one["predictor"], one["rule"]) for one in found} == {("mean", "uniform"), ("mean", "nearest")}
     assert all(one["groups"] == 12 and 0 <= one["regret"] <= 1 for one in found)
-    table = foreroll(past, *words).output.splitlines()
+    table = foreroll(past_copy, *words).output.splitlines()
     assert table[0].split()[:3] == ["run", "predictor", "rule"] and len(table) == 3
-    rarely = foreroll(past, "--dense", "--runs", "first", "--predictor", "mean")
+    rarely = foreroll(past_copy, "--dense", "--runs", "first", "--predictor", "mean")
     assert rarely.exit_code == 2 and "a dense replay wants at least 2" in rarely.output
-    refused = foreroll(past, "--dense", "--rule", "best")
+    refused = foreroll(past_copy, "--dense", "--rule", "best")
     assert refused.exit_code == 2 and "--rule: config name" in refused.output

@@ -28,7 +28,7 @@ from storage.runs import Run, read_run, write_run
 from tasks.opening import RunStopped, open_workbench
 from tasks.report import build_report, example_commands, report_lines
 from tasks.runs import check_plan
-from tests.flows.small_run import STEPS, make_store, small_config
+from tests.flows.small_run import POOL, STEPS, make_store, small_config
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 
@@ -227,7 +227,8 @@ def test_the_same_seed_gives_the_same_history_and_another_seed_another(store: Pa
 
 
 def test_the_utility_is_of_the_runs_own_group_size_and_null_where_a_rule_saw_nothing(tmp_path: Path) -> None:
-    acquisition = {"name": "informative", "batch_size": 4, "candidates": 64, "retain": 0.25, "retain_above": 0.5}
+    acquisition = {"name": "informative", "lookahead": 0, "batch_size": 4, "candidates": 64}
+    acquisition |= {"retain": 0.25, "retain_above": 0.5}
     config = small_config(make_store(tmp_path / "store"), steps=2, predictor="kalman", acquisition=acquisition)
     train(build_config(config))
     found = rows(tmp_path / "store", "select p_success, p_sd, utility, decision from forecasts where step = 2")
@@ -372,9 +373,9 @@ def test_replaying_another_history_than_was_computed_stops_the_run(tmp_path: Pat
 
 
 def test_held_out_prompts_that_are_trained_on_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    prompts = {"train": "countdown-pool", "heldout": "countdown-pool"}
-    train(build_config(small_config(tmp_path / "store", steps=1, prompts=prompts)))
-    assert "2000 prompts of countdown-pool are also in countdown-pool" in caplog.text
+    prompts = {"train": POOL, "heldout": POOL}
+    train(build_config(small_config(make_store(tmp_path / "store"), steps=1, prompts=prompts)))
+    assert "200 prompts of small-pool are also in small-pool" in caplog.text
 
 
 def test_a_run_whose_updates_stay_non_finite_stops_and_names_the_mend(

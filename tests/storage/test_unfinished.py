@@ -1,9 +1,10 @@
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from storage.layout import Layout
-from storage.unfinished import UnfinishedRound
+from storage.unfinished import UnfinishedPart
 
 COLUMNS = {
     "group_id": ["g0", "g0"],
@@ -17,15 +18,15 @@ COLUMNS = {
 
 
 @pytest.fixture
-def round_(tmp_path: Path) -> UnfinishedRound:
-    return UnfinishedRound(Layout(tmp_path), "tokens", "run", 3, 1)
+def round_(tmp_path: Path) -> UnfinishedPart:
+    return UnfinishedPart(Layout(tmp_path), "tokens", "run", 3, 1, round=1)
 
 
-def test_nothing_saved_reads_as_no_rows(round_: UnfinishedRound) -> None:
+def test_nothing_saved_reads_as_no_rows(round_: UnfinishedPart) -> None:
     assert len(round_.read()) == 0
 
 
-def test_saved_rows_come_back_in_order_with_their_step_and_round(round_: UnfinishedRound) -> None:
+def test_saved_rows_come_back_in_order_with_their_step_and_round(round_: UnfinishedPart) -> None:
     round_.save(COLUMNS)
     round_.save({**COLUMNS, "group_id": ["g1", "g1"]})
     found = round_.read()
@@ -34,7 +35,7 @@ def test_saved_rows_come_back_in_order_with_their_step_and_round(round_: Unfinis
 
 
 def test_an_unreadable_file_is_set_aside_and_the_others_are_read(
-    round_: UnfinishedRound, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    round_: UnfinishedPart, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     round_.save(COLUMNS)
     round_.save({**COLUMNS, "group_id": ["g1", "g1"]})
@@ -46,9 +47,37 @@ def test_an_unreadable_file_is_set_aside_and_the_others_are_read(
     assert round_.read()["group_id"].to_pylist() == ["g1", "g1", "g0", "g0"]
 
 
-def test_removed_rows_are_gone_and_removing_twice_is_fine(round_: UnfinishedRound, tmp_path: Path) -> None:
+def test_removed_rows_are_gone_and_removing_twice_is_fine(round_: UnfinishedPart, tmp_path: Path) -> None:
     round_.save(COLUMNS)
     round_.remove()
     round_.remove()
     assert len(round_.read()) == 0
     assert list(tmp_path.rglob("*.unfinished")) == []
+
+
+@pytest.mark.parametrize("column", ["step", "run_id", "round"])
+def test_rows_of_another_part_are_set_aside(tmp_path: Path, column: str, caplog: pytest.LogCaptureFixture) -> None:
+    constants = {"run_id": "run", "step": 3, "round": 1}
+    ours = UnfinishedPart(Layout(tmp_path), "tokens", "run", 3, 1, round=1)
+    ours.save(COLUMNS)
+    theirs = UnfinishedPart(Layout(tmp_path), "tokens", "run", 3, 1, round=1)
+    theirs.constants = constants | {column: "other" if column == "run_id" else 9}
+    theirs.save(COLUMNS)
+    assert len(ours.read()) == 2
+    assert f"is of another part: {column} is not" in caplog.text
+
+
+def test_a_file_that_lacks_a_column_is_set_aside(round_: UnfinishedPart, tmp_path: Path) -> None:
+    round_.save(COLUMNS)
+    (saved,) = tmp_path.rglob("rows-0.parquet")
+    pq.write_table(pq.read_table(saved, partitioning=None).drop_columns(["logprobs"]), saved)
+    assert len(round_.read()) == 0
+    assert not saved.exists()
+
+
+def test_other_entries_of_the_folder_are_passed_over(round_: UnfinishedPart, tmp_path: Path) -> None:
+    round_.save(COLUMNS)
+    (saved,) = tmp_path.rglob("rows-0.parquet")
+    saved.with_name("rows-00.parquet").write_text("x")
+    saved.with_name("rows-3.parquet").mkdir()
+    assert len(round_.read()) == 2

@@ -54,12 +54,12 @@ def test_a_history_is_published_once(layout: Layout) -> None:
 def test_what_is_new_is_published_and_promoted_only_when_better_by_the_margin(
     layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    replayed(layout)
+    replayed(layout, MeanSettings())
     for number, (theirs, ours) in enumerate([(0.5, 0.496), (0.5, 0.494), (0.4, 0.5)], start=2):
         scores = iter([ours, theirs])
         monkeypatch.setattr(tasks.publish, "heldout_nll", lambda *_, scores=scores: next(scores))
         add_run(layout, f"run-{number}", f"202{number}")
-        report = replayed(layout, margin=0.005)
+        report = replayed(layout, LastSettings(), MeanSettings(), margin=0.005)
         best = resolve(layout, "ours@best")[1]
         assert f"held-out nll {ours:.4f} against {theirs:.4f} of version" in report.published
         assert (", promoted to @best: " in report.published) == (number == 3)

@@ -11,7 +11,7 @@ from models.acquisition.retention import withhold
 from models.records import Floats, Forecast, Selection
 from models.settings import AcquisitionSettings
 
-SEEDS, SIZE = 3000, 20
+SEEDS, SIZE = 1500, 20
 DRAWING = {"band", "boltzmann", "greso", "thompson", "uniform"}
 
 

@@ -1,9 +1,11 @@
 """Prequential judgement: against loops over pairs and rollouts, and the bootstrap against repeated histories."""
 
 import math
+from dataclasses import fields
 
 import numpy as np
 import pytest
+from scipy.stats import spearmanr
 
 from models.acquisition.informative import chance_informative
 from models.difficulty.metrics import auc_of_levels, forecast_quality, levels
@@ -18,7 +20,8 @@ def make_groups(rng: np.random.Generator, prompts: int = 30, visits: int = 4, sp
     decision = (rng.uniform(size=len(row)) < 1 / 3).astype(np.int8)
     weight = np.where(decision == 1, 6.0, 1.0) * (rng.uniform(size=len(row)) < 0.8)
     successes = rng.binomial(8, truth[row]).astype(np.int16)
-    return Groups(row, successes, np.full(len(row), 8, np.int16), weight.astype(np.float32), decision)
+    one_run, valid = np.zeros(len(row), np.int32), np.full(len(row), 8, np.int16)
+    return Groups(one_run, row, successes, valid, weight.astype(np.float32), decision)
 
 
 def forecasts(rng: np.random.Generator, groups: Groups) -> tuple[Floats, Floats]:
@@ -55,9 +58,43 @@ def test_slices_hold_the_groups_they_name_and_no_others() -> None:
 
 
 def test_slices_without_groups_are_absent() -> None:
-    none = Groups(*(np.empty(0, kind) for kind in (np.int32, np.int16, np.int16, np.float32, np.int8)))
+    none = Groups(*(np.empty(0, kind) for kind in (np.int32, np.int32, np.int16, np.int16, np.float32, np.int8)))
     assert judge(np.empty(0), np.empty(0), none, np.random.default_rng(0)) == {}
     assert calibration(np.empty(0), none) == []
+
+
+def test_ranks_are_compared_within_runs_and_weighted_by_their_groups() -> None:
+    """One who knows how able each model is, and nothing of the prompts, ranks no better than chance."""
+    rng = np.random.default_rng(5)
+    row = np.tile(np.arange(60, dtype=np.int32), 3)
+    run = np.repeat(np.array([0, 1, 2], np.int32), 60)
+    ability = np.array([0.2, 0.5, 0.8])[run]
+    successes, full = rng.binomial(8, ability).astype(np.int16), np.full(180, 8, np.int16)
+    p = ability + rng.normal(0, 0.01, 180)
+    groups = Groups(run, row, successes, full, np.ones(180, np.float32), np.full(180, -1, np.int8))
+    keeps = np.delete(np.arange(180), np.s_[20:60])  # 20 groups of the first run, 60 of the others
+    parts = Groups(*(getattr(groups, one.name)[keeps] for one in fields(Groups)))
+    found = judge(p[keeps], -abs(p[keeps] - 0.5), parts, rng, resamples=20)["candidates"]
+    rates = parts.successes / 8
+    each = [spearmanr(p[keeps][parts.run == one], rates[parts.run == one]).statistic for one in range(3)]
+    assert found["spearman"].value == pytest.approx(np.average(each, weights=[20, 60, 60]))
+    assert spearmanr(p, successes).statistic > 0.8 and abs(found["spearman"].value) < 0.25
+    assert found["spearman"].low < found["spearman"].value < found["spearman"].high
+    assert abs(found["auc"].value - 0.5) < 0.15
+
+
+def test_a_run_in_which_ranks_are_undefined_counts_for_nothing() -> None:
+    run, rates = np.array([0, 0, 0, 1, 1, 2], np.int32), np.array([1, 4, 6, 8, 8, 3], np.int16)
+    groups = Groups(
+        run,
+        np.arange(6, dtype=np.int32),
+        rates,
+        np.full(6, 8, np.int16),
+        np.ones(6, np.float32),
+        np.full(6, -1, np.int8),
+    )
+    p = np.array([0.1, 0.2, 0.3, 0.5, 0.6, 0.9])
+    assert judge(p, p, groups, np.random.default_rng(0), resamples=20)["candidates"]["spearman"].value == 1.0
 
 
 def test_intervals_are_as_wide_as_histories_of_other_prompts_differ() -> None:
@@ -91,6 +128,7 @@ def test_chance_is_that_of_each_groups_own_size() -> None:
 
 def test_calibration_bins_are_weighted_means() -> None:
     groups = Groups(
+        run=np.zeros(3, np.int32),
         row=np.array([0, 1, 2], np.int32),
         successes=np.array([2, 6, 8], np.int16),
         valid=np.array([8, 8, 8], np.int16),

@@ -1,5 +1,6 @@
 """Two real servers, one of which does not survive. The tests build on one another, in order."""
 
+import copy
 import os
 import signal
 import socket
@@ -7,12 +8,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 import torch
+from transformers import LlamaForCausalLM
 
 from flows.config import build_config
 from flows.train import train
@@ -20,11 +23,11 @@ from models.engines.base import generate_all
 from models.engines.parity import measure_drift
 from models.engines.vllm_server import VllmServerEngine
 from models.errors import EngineError
-from models.policy.loading import resolve_source, save_policy
+from models.policy.loading import Policy, resolve_source, save_policy
 from models.settings import EngineSettings, SamplingSettings
 from storage.catalog import query
 from storage.layout import Layout
-from storage.unfinished import UnfinishedRound
+from storage.unfinished import UnfinishedPart
 from tests.flows.small_run import make_store, small_config
 from tests.models.engines.vllm_setup import LONGEST_PROMPT, make_requests, mean_gap, perturb, tiny_policy
 
@@ -142,15 +145,54 @@ def test_one_server_that_kept_old_weights_is_caught_by_the_probe(servers: list[S
     engine.policy_version = 2
     drift = measure_drift(engine, policy, PROBE)
     assert drift is not None and drift.mean > 0.01
-    with pytest.raises(EngineError, match=r"version \w+-1, not \w+-2"):
-        generate_all(make_synced(servers[1:], policy, version=2), make_requests(policy))
+    with pytest.raises(EngineError, match=r"version \w+-1, not never-synced"):
+        generate_all(make_believing(servers[1:], policy), make_requests(policy))
 
 
-def make_synced(servers: list[Server], policy: Any, version: int) -> VllmServerEngine:
-    """An engine that believes what it was told."""
+def make_believing(servers: list[Server], policy: Any) -> VllmServerEngine:
+    """An engine that takes its servers for synced."""
     engine = make_engine(servers, policy, retries=0)
-    engine.policy_version = version
+    engine.policy_version = 2
+    for server in engine._servers.values():
+        server.label = "never-synced"
     return engine
+
+
+def test_two_trainers_at_one_server_never_take_each_others_rollouts_for_their_own(servers: list[Server]) -> None:
+    policies = [tiny_policy(), tiny_policy()]
+    for seed, policy in enumerate(policies):
+        perturb(policy, seed, size=0.3)
+    engines = [make_engine(servers[:1], policy, retries=0) for policy in policies]
+    accepted = []
+    for version in range(6):
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(lambda engine, version=version: _outcome(lambda: engine.sync(version)), engines))
+        for engine, policy in zip(engines, policies, strict=True):
+            requests = make_requests(policy, samples=2)
+            groups = _outcome(lambda engine=engine, requests=requests: generate_all(engine, requests))
+            if groups is not None:
+                accepted.append(mean_gap(policy, requests, groups))
+    assert accepted and max(accepted) <= 1e-4
+
+
+def _outcome(call: Callable[[], Any]) -> Any:
+    """What it gives, None where the engine refuses."""
+    try:
+        return call()
+    except (EngineError, AssertionError):
+        return None
+
+
+def test_another_model_is_refused_before_a_weight_is_touched(servers: list[Server]) -> None:
+    policy = tiny_policy()
+    engine = make_engine(servers[:1], policy)
+    engine.sync(1)
+    config = copy.deepcopy(policy.model.config)
+    config.vocab_size, config.num_hidden_layers = 150, 3
+    other = Policy(LlamaForCausalLM(config).eval(), policy.tokenizer, torch.float32)
+    with pytest.raises(EngineError, match=r"vocab_size 99 there, 150 here; num_hidden_layers 4 there, 3 here"):
+        make_engine(servers[:1], other, retries=0).sync(1)
+    assert mean_gap(policy, make_requests(policy), generate_all(engine, make_requests(policy))) <= 1e-4
 
 
 def test_a_server_that_takes_too_short_sequences_is_refused_at_once(servers: list[Server]) -> None:
@@ -184,7 +226,7 @@ def test_a_step_survives_one_server_and_a_resume_the_other(
             train(build_config(config))
     broken = len(calls) - 1
     step = query(Layout(store), "select max(step) as step from steps").to_pylist()[0]["step"] + 1
-    kept = UnfinishedRound(Layout(store), "tokens", "small", step, 0).read()
+    kept = UnfinishedPart(Layout(store), "tokens", "small", step, 0).read()
     assert 0 < len(kept) < 4 * 4
     servers[0].signal(signal.SIGCONT)
     servers[0].wait_until_ready()
@@ -213,7 +255,7 @@ def _acting(generate: Callable[..., Any], calls: list[int], act: dict[int, Calla
 
 
 def test_no_server_at_all_is_one_line() -> None:
-    with pytest.raises(EngineError, match=r"no server works: http://127\.0\.0\.1:9: ConnectError.*Start one"):
+    with pytest.raises(EngineError, match=r"no server works: http://127\.0\.0\.1:9: /health: ConnectError.*Start one"):
         settings = EngineSettings(name="vllm-server", servers=("http://127.0.0.1:9",))
         VllmServerEngine(tiny_policy(), settings, SamplingSettings(max_tokens=16), longest_prompt=LONGEST_PROMPT)
     with pytest.raises(EngineError, match=r"has no servers: --set engine\.servers="):
