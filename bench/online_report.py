@@ -1,7 +1,7 @@
 """What the runs of `online.py` came to: their figures by SQL, a table, and curves."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,8 @@ class Target:
     weights: Mapping[int, float]
     """Weight of the mean success on problems that have so many numbers; they add up to 1."""
     success: float
+    others: tuple[float, ...] = ()
+    """Further values to be met."""
 
 
 @dataclass(frozen=True)
@@ -166,6 +168,20 @@ def _headline(curves: Curves, arm: str, target: Target, common: float) -> dict[s
     }
 
 
+def sweep(curves: Curves, target: Target) -> list[dict[str, Any]]:
+    """Median rollouts of every arm until each of the target's values, by value."""
+    return [
+        {
+            "arm": arm,
+            "rollouts": {
+                value: float(np.median(list(costs(curves, arm, replace(target, success=value), "rollouts").values())))
+                for value in sorted((target.success, *target.others))
+            },
+        }
+        for arm in arms_of(curves)
+    ]
+
+
 def arms_of(curves: Curves) -> list[str]:
     """The arms, in the order of their first run."""
     return list(dict.fromkeys(arm for arm, _ in curves))
@@ -217,7 +233,7 @@ def headline_table(lines: list[dict[str, Any]]) -> list[str]:
             one["arm"],
             str(one["seeds"]),
             str(one["met"]),
-            *(f"{one[what]:,.0f}" if np.isfinite(one[what]) else "not met" for what in COSTS),
+            *(_count(one[what]) for what in COSTS),
             *(f"{ratio:.2f}" if np.isfinite(ratio) else "—" for ratio in one["ratios"].values()),
             f"{one['success_at_common']:.3f}",
             "{:+.3f} ± {:.3f}".format(*one["less_uniform"]),
@@ -225,6 +241,12 @@ def headline_table(lines: list[dict[str, Any]]) -> list[str]:
         for one in lines
     ]
     return [*head, *rows]
+
+
+def sweep_table(lines: list[dict[str, Any]]) -> list[str]:
+    """Markdown."""
+    head = _head("rollouts until", *(f"{value:g}" for value in lines[0]["rollouts"]))
+    return [*head, *(_row(one["arm"], *map(_count, one["rollouts"].values())) for one in lines)]
 
 
 def diagnostics_table(lines: list[dict[str, Any]]) -> list[str]:
@@ -246,6 +268,10 @@ def _head(*cells: str) -> list[str]:
 
 def _row(*cells: str) -> str:
     return f"| {' | '.join(cells)} |"
+
+
+def _count(value: float) -> str:
+    return f"{value:,.0f}" if np.isfinite(value) else "not met"
 
 
 def plot(curves: Curves, targets: Mapping[str, Target], path: Path) -> None:

@@ -51,6 +51,12 @@ def test_the_target_is_met_between_two_measurements_or_never(report: ModuleType)
     assert curve.cost(report.Target({3: 0.5, 4: 0.5}, 0.065), "rollouts") == pytest.approx(75.0)
 
 
+def test_a_sweep_takes_the_median_of_the_seeds(report: ModuleType) -> None:
+    curves = {("ours", seed): make_curve(report, 0.0, end) for seed, end in enumerate((0.1, 0.2, 0.4))}
+    (found,) = report.sweep(curves, report.Target({3: 1.0}, 0.1, (0.3, 0.2)))
+    assert found["rollouts"] == {0.1: pytest.approx(50.0), 0.2: pytest.approx(100.0), 0.3: math.inf}
+
+
 def test_ratios_are_paired_by_seed_and_never_flatter_an_arm(report: ModuleType) -> None:
     quick, slow, never = (make_curve(report, 0.0, *rest) for rest in ((0.2, 0.2), (0.1, 0.2), (0.0, 0.0)))
     curves = {("ours", 1): quick, ("theirs", 1): slow, ("ours", 2): quick, ("ours", 3): never, ("theirs", 3): quick}
