@@ -62,7 +62,7 @@ class Server:
             if offer.status_code in (httpx.codes.FORBIDDEN, httpx.codes.NOT_FOUND):
                 raise EngineError(f"it takes no new weights or no token ids: {HOW_TO_SERVE}")
             if offer.status_code not in refusals:
-                _judge(path, offer)
+                self._judge(path, offer)
         with readable():
             longest = int(models["data"][0]["max_model_len"])
         if longest < context:
@@ -184,7 +184,7 @@ class Server:
             EngineError: there is no answer, it is no success, or it cannot be read.
         """
         answer = self._send(method, path, body, seconds or self._timeout)
-        _judge(path, answer)
+        self._judge(path, answer)
         with readable():
             return answer.json() if answer.content else None
 
@@ -196,13 +196,12 @@ class Server:
         except _NO_ANSWER as error:
             raise EngineError(f"{path}: {type(error).__name__}: {error}") from error
 
-
-def _judge(path: str, answer: httpx.Response) -> None:
-    """Raise what an answer that is no success means."""
-    if answer.is_success:
-        return
-    text = " ".join(answer.text[:200].split())
-    message = f"{path} answered {answer.status_code}: {text}"
-    if answer.status_code in _REFUSALS:
-        raise Refused(message)
-    raise (Unavailable if answer.status_code in _BUSY else EngineError)(message)
+    def _judge(self, path: str, answer: httpx.Response) -> None:
+        """Raise what an answer that is no success means."""
+        if answer.is_success:
+            return
+        text = " ".join(answer.text[:200].split())
+        if answer.status_code in _REFUSALS:
+            raise Refused(f"server {self.address} refuses {path}: {text}")
+        failure = Unavailable if answer.status_code in _BUSY else EngineError
+        raise failure(f"{path} answered {answer.status_code}: {text}")

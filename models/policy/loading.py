@@ -126,7 +126,7 @@ def save_policy(policy: Policy, folder: Path) -> None:
     except OSError:
         raise
     except Exception as error:  # safetensors and tokenizers have words of their own for a full disk
-        raise OSError(f"{folder}: {error}") from error
+        raise OSError(str(error)) from error
 
 
 def convert_smollm2(folder: Path) -> None:

@@ -11,12 +11,15 @@ import pytest
 from flows.config import build_config
 from models.difficulty import PREDICTORS, build_predictor
 from models.embeddings import WordllamaEncoder
-from models.policy.loading import Policy
+from models.errors import ModelError
+from models.policy.loading import Policy, load_policy
 from models.records import Pool, Prompt
 from models.settings import AcquisitionSettings, MoppsSettings, PredictorSettings, TrainSettings
 from storage.layout import Layout
+from storage.prompts import write_dataset
 from storage.schemas import PAST
-from tasks.prompts import make_pool, read_or_make_embeddings
+from storage.store import open_store
+from tasks.prompts import make_pool, read_or_make_embeddings, tokenise
 from tasks.workbench import TokenisedPrompts
 
 
@@ -77,3 +80,21 @@ def test_only_a_predictor_that_reads_the_past_is_given_it(tmp_path: Path, predic
 
 def test_every_predictor_that_settings_can_name_can_be_built() -> None:
     assert sorted(PREDICTORS) == sorted(one().name for one in get_args(PredictorSettings))
+
+
+def test_a_prompt_without_a_token_is_named(tmp_path: Path) -> None:
+    tiny = load_policy("countdown-tiny")
+    tiny.tokenizer.chat_template = "{{ messages[0].content }}"
+    row = {
+        "messages": [("user", "")],
+        "answer": "3",
+        "reward": "countdown",
+        "system": "",
+        "instruction": "",
+        "tags": "{}",
+    }
+    layout = open_store(tmp_path / "store", create=True)
+    write_dataset(layout, "toy", [row])
+    settings = build_config({"prompts": {"train": "toy", "template": "chat"}}).settings()
+    with pytest.raises(ModelError, match=r"dataset toy: prompt \w+ is empty"):
+        tokenise(layout, settings, "toy", tiny)

@@ -5,7 +5,7 @@ from scipy.stats import chisquare
 from models.engines import build_engine
 from models.engines.base import generate_all
 from models.engines.parity import measure_drift, trainer_scores
-from models.engines.vllm_local import VllmEngine
+from models.engines.vllm_local import VllmEngine, _check_memory
 from models.engines.weights import checkpoint_weights
 from models.errors import EngineError
 from models.records import Request
@@ -133,6 +133,23 @@ def test_a_prompt_without_room_for_a_response_is_refused_before_generation(vllm)
         generate_all(engine, [make_requests(policy)[0], long])
 
 
+def test_a_request_that_vllm_refuses_is_one_line_and_leaves_none_in_flight(vllm):
+    engine, policy = vllm
+    with pytest.raises(EngineError, match="vLLM failed while taking prompts"):
+        generate_all(engine, [make_requests(policy)[0], Request((), seed=1, samples=1)])
+    assert not engine._llm.llm_engine.has_unfinished_requests()
+    assert generate_all(engine, make_requests(policy))
+
+
+def test_weights_that_are_not_finite_are_named(vllm):
+    engine, policy = vllm
+    with torch.no_grad():
+        policy.model.get_input_embeddings().weight[0, 0] = float("nan")
+    with pytest.raises(EngineError, match="weights are not finite"):
+        engine.sync(1)
+    assert engine.policy_version is None
+
+
 @pytest.mark.parametrize(
     ("tied", "dtype", "bar"),
     [(False, torch.float32, F32_BAR), (True, torch.bfloat16, 0.06)],
@@ -167,3 +184,23 @@ def test_auto_falls_back_to_transformers_and_says_why():
     )
     assert engine.name == "transformers"
     assert "GiB are free" in reason
+
+
+def test_a_cache_must_hold_whole_blocks_and_an_empty_one():
+    """48 tokens take a block of 128; 2 tensors of 4 layers, 6 heads, 32 numbers and 4 bytes a token."""
+    needed = 2 * 4 * 6 * 32 * 4 * (128 + 128) / 2**30
+    policy = tiny_policy()
+    with pytest.raises(EngineError, match="holds no sequence of 48 tokens"):
+        _check_memory(policy, EngineSettings(kv_cache_gib=0.99 * needed), 48)
+    _check_memory(policy, EngineSettings(kv_cache_gib=1.01 * needed), 48)
+
+
+@pytest.mark.slow
+def test_more_sequences_at_once_than_tokens_are_computed_at_once_is_fine():
+    pytest.importorskip("vllm", reason="vLLM is not installed: make vllm")
+    policy = tiny_policy()
+    settings = EngineSettings(name="vllm", kv_cache_gib=0.1, batch_size=5000)
+    engine = VllmEngine(policy, settings, SamplingSettings(max_tokens=16), longest_prompt=LONGEST_PROMPT)
+    engine.sync(0)
+    assert len(generate_all(engine, make_requests(policy))) == 5
+    engine.close()

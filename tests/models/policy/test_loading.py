@@ -1,5 +1,7 @@
 import hashlib
 import json
+import resource
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -160,3 +162,16 @@ def test_smollm2_unpacks_into_a_folder_of_the_same_weights(tmp_path: Path):
     with torch.no_grad():
         assert torch.equal(direct.model(ids).logits, unpacked.model(ids).logits)
     assert unpacked.eos_ids == direct.eos_ids and unpacked.tokenizer.chat_template
+
+
+def test_a_disk_without_room_is_an_error_of_the_operating_system(tiny: Policy, tmp_path: Path) -> None:
+    """A limit on the size of files stands in for it; the weights take 6 MB."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            save_policy(tiny, tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
