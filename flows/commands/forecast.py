@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import click
+
 from flows.commands.output import FORMATS, check_output, write_result
 from storage.store import open_store
 from tasks.forecast import forecast_dataset
@@ -22,4 +24,7 @@ def forecast_prompts(store: Path, dataset: str, predictor: str, format_: str | N
     ending = output.suffix.removeprefix(".") if output else ""
     format_ = format_ or (ending if ending in FORMATS else "table")
     check_output(layout, format_, output)
-    write_result(forecast_dataset(layout, dataset, predictor), format_, output)
+    forecasts = forecast_dataset(layout, dataset, predictor)
+    write_result(forecasts, format_, output)
+    if output:
+        click.echo(f"{len(forecasts):,} forecasts of {dataset} by {predictor} in {output}", err=True)
