@@ -8,20 +8,24 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from storage.catalog import named_files, query_locked
+from storage.catalog import named_files, query, query_locked
 from storage.errors import StoreError
 from storage.history import History
 from storage.layout import Layout
 from storage.parquet import read_table
-from storage.runs import read_run
+from storage.runs import named_runs, read_run
 from storage.schemas import ACQUISITIONS, FORECASTS, REWARDS, ROLLOUTS, TOKENS
 
 READ_ROWS = 50_000
 """Rows from which on the steps read so far are handed out and let go."""
 
 _STEPS = """
-select run_id, step, coalesce(({where}), false) as wanted from steps join runs using (run_id)
-where step > 0 and run_id glob '{runs}' order by created_at, run_id, step
+select run_id, step from steps join runs using (run_id) where step > 0 order by created_at, run_id, step
+"""
+_WANTED = """
+select run_id, step from steps join runs using (run_id) where step > 0 and (
+{where}
+)
 """
 _KEYS = ("step", "group_id", "sample")
 _READ = {
@@ -77,17 +81,15 @@ def find_steps(layout: Layout, runs: str = "*", where: str = "true") -> list[Run
         where: over the columns of the views `runs` and `steps`.
 
     Raises:
-        StoreError: the condition cannot be evaluated, or nothing matches.
+        StoreError: the store cannot be read, the condition cannot be evaluated, or nothing matches.
     """
-    try:
-        found = query_locked(layout, _STEPS.format(where=where, runs=runs.replace("'", "''")))
-    except (StoreError, duckdb.Error) as error:
-        raise StoreError(f"--where {where!r} is no condition on runs and steps: {error}") from None
-    names = list(dict.fromkeys(found["run_id"].to_pylist()))
-    chosen = [_run_steps(layout, run, found.filter(pc.equal(found["run_id"], run))) for run in names]
+    found = query(layout, _STEPS)
+    wanted = _wanted(layout, where)
+    names = named_runs(dict.fromkeys(found["run_id"].to_pylist()), [runs])
+    chosen = [_run_steps(layout, run, found.filter(pc.equal(found["run_id"], run)), wanted) for run in names]
     if not any(one.steps for one in chosen):
-        wanted = f"--runs {runs!r}" + ("" if where == "true" else f" --where {where!r}")
-        raise StoreError(f"no committed step matches {wanted} in {layout.root}: see `foreroll runs`")
+        asked = f"--runs {runs!r}" + ("" if where == "true" else f" --where {where!r}")
+        raise StoreError(f"no committed step matches {asked} in {layout.root}: see `foreroll runs`")
     return [one for one in chosen if one.steps]
 
 
@@ -110,9 +112,21 @@ def read_steps(layout: Layout, chosen: RunSteps, faults: list[str], *, logprobs:
     yield from _stored(batch)
 
 
-def _run_steps(layout: Layout, run: str, found: pa.Table) -> RunSteps:
-    steps = tuple(found.filter(found["wanted"])["step"].to_pylist())
-    return RunSteps(run, steps, tuple(_faults(layout, run, found["step"].to_pylist()) if steps else ()))
+def _wanted(layout: Layout, where: str) -> set[tuple[str, int]]:
+    """Run and step of all for which the condition holds."""
+    try:
+        duckdb.SQLExpression(where)  # one expression and nothing after it
+        found = query_locked(layout, _WANTED.format(where=where))
+    except (StoreError, duckdb.Error, UnicodeEncodeError) as error:
+        reason = " ".join(str(error).split("\n\n", 1)[0].split())
+        raise StoreError(f"--where {where!r} is no condition on runs and steps: {reason}") from None
+    return set(zip(found["run_id"].to_pylist(), found["step"].to_pylist(), strict=True))
+
+
+def _run_steps(layout: Layout, run: str, found: pa.Table, wanted: set[tuple[str, int]]) -> RunSteps:
+    committed = found["step"].to_pylist()
+    steps = tuple(step for step in committed if (run, step) in wanted)
+    return RunSteps(run, steps, tuple(_faults(layout, run, committed) if steps else ()))
 
 
 def _faults(layout: Layout, run: str, readable: Sequence[int]) -> list[str]:

@@ -2,8 +2,9 @@
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal
 
@@ -75,6 +76,11 @@ def list_runs(layout: Layout) -> list[Run]:
         except StoreError as error:
             logger.warning("%s", error)
     return sorted(runs, key=lambda run: run.created_at)
+
+
+def named_runs(runs: Iterable[str], patterns: Sequence[str]) -> list[str]:
+    """Those of the runs that one of the names and globs means, in their order."""
+    return [run for run in runs if any(fnmatchcase(run, pattern) for pattern in patterns)]
 
 
 def _read(path: Path) -> Run:

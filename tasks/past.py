@@ -1,7 +1,6 @@
 """What other runs did on a run's prompts: which of them it reads, pinned when it is created, and the reading."""
 
 from collections.abc import Mapping, Sequence
-from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from storage.errors import StoreError
 from storage.history import History
 from storage.layout import Layout
 from storage.past import groups_digest, read_groups, snapshot
-from storage.runs import list_runs
+from storage.runs import list_runs, named_runs
 
 
 def past_runs(groups: pa.Table, prompt_ids: Sequence[str]) -> PastRuns:
@@ -45,7 +44,7 @@ def check_past(layout: Layout, predictor: PredictorSettings) -> None:
     """
     runs = [run.run for run in list_runs(layout)]
     for pattern in _patterns(predictor):
-        if pattern != "*" and not any(fnmatchcase(run, pattern) for run in runs):
+        if pattern != "*" and not named_runs(runs, [pattern]):
             known = ", ".join(runs) or "none"
             raise StoreError(f"predictor.past: no run is called {pattern!r} in {layout.root}; it has: {known}")
 
@@ -58,12 +57,7 @@ def pin_past(
     Args:
         forked_from: `run` and `step` of its parent, of which nothing later is read.
     """
-    patterns = _patterns(predictor)
-    others = [
-        other.run
-        for other in list_runs(layout)
-        if other.run != run and any(fnmatchcase(other.run, pattern) for pattern in patterns)
-    ]
+    others = runs_read(predictor, [other.run for other in list_runs(layout) if other.run != run])
     steps = snapshot(layout, others)
     if forked_from.get("run") in steps:
         steps[forked_from["run"]] = min(steps[forked_from["run"]], forked_from["step"])
@@ -94,6 +88,11 @@ def read_past(layout: Layout, run: str, pins: Mapping[str, Any], prompt_ids: Seq
             "the run was created: restore it, or begin a new run"
         )
     return groups
+
+
+def runs_read(predictor: PredictorSettings, runs: Sequence[str]) -> list[str]:
+    """Those of the runs that a predictor reads, in their order."""
+    return named_runs(runs, _patterns(predictor))
 
 
 def _patterns(predictor: PredictorSettings) -> list[str]:

@@ -38,7 +38,10 @@ def test_steps_are_chosen_by_glob_and_condition(small_store: Layout) -> None:
         ("*", "step > 9", "--where 'step > 9'"),
         ("*", "stp > 9", "no condition on runs and steps: query failed: Binder Error"),
         ("*", "step > 2) --", "no condition on runs and steps"),
-        ("*", "true); drop view steps; select (true", "no condition on runs and steps: query failed: Parser Error"),
+        ("*", "true); drop view steps; select (true", "no condition on runs and steps: Parser Error"),
+        ("*", "true), coalesce((true", "no condition on runs and steps: Parser Error"),
+        ("*", "step > 1, step < 3", "no condition on runs and steps: Invalid Input Error"),
+        ("fir\\st", "true", "no committed step matches"),
         ("it's", "true", "no committed step matches"),
     ],
 )
@@ -48,6 +51,22 @@ def test_what_matches_nothing_or_is_no_condition_is_refused_in_one_line(
     with pytest.raises(StoreError) as refused:
         find_steps(small_store, runs, where)
     assert message in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_a_condition_may_end_with_a_comment(small_store: Layout) -> None:
+    assert steps_of(small_store, where="step = 2 -- the middle") == {"first": (2,), "second": (2,)}
+
+
+@pytest.mark.parametrize("where", ["true", "step > 1"])
+def test_what_is_wrong_with_the_store_is_not_said_of_the_condition(
+    small_store: Layout, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    def fail(layout: Layout) -> None:
+        raise StoreError("the disk is gone")
+
+    monkeypatch.setattr("storage.catalog.runs_table", fail)
+    with pytest.raises(StoreError, match="^the disk is gone$"):
+        find_steps(small_store, where=where)
 
 
 def test_groups_are_those_of_the_view_in_order_of_rank(small_store: Layout) -> None:
