@@ -13,7 +13,7 @@ from storage.errors import StoreError
 from storage.history import History
 from storage.layout import Layout
 from storage.parquet import read_table
-from storage.runs import named_runs, read_run
+from storage.runs import list_runs, named_runs, read_run
 from storage.schemas import ACQUISITIONS, FORECASTS, REWARDS, ROLLOUTS, TOKENS
 
 READ_ROWS = 50_000
@@ -83,10 +83,12 @@ def find_steps(layout: Layout, runs: str = "*", where: str = "true") -> list[Run
     Raises:
         StoreError: the store cannot be read, the condition cannot be evaluated, or nothing matches.
     """
+    listed = {run.run: History(layout, run.run).committed_steps() for run in list_runs(layout)}  # before they are read
     found = query(layout, _STEPS)
     wanted = _wanted(layout, where)
     names = named_runs(dict.fromkeys(found["run_id"].to_pylist()), [runs])
-    chosen = [_run_steps(layout, run, found.filter(pc.equal(found["run_id"], run)), wanted) for run in names]
+    steps_of = {run: found.filter(pc.equal(found["run_id"], run))["step"].to_pylist() for run in names}
+    chosen = [_run_steps(layout, run, steps, listed.get(run, []), wanted) for run, steps in steps_of.items()]
     if not any(one.steps for one in chosen):
         asked = f"--runs {runs!r}" + ("" if where == "true" else f" --where {where!r}")
         raise StoreError(f"no committed step matches {asked} in {layout.root}: see `foreroll runs`")
@@ -123,19 +125,24 @@ def _wanted(layout: Layout, where: str) -> set[tuple[str, int]]:
     return set(zip(found["run_id"].to_pylist(), found["step"].to_pylist(), strict=True))
 
 
-def _run_steps(layout: Layout, run: str, found: pa.Table, wanted: set[tuple[str, int]]) -> RunSteps:
-    committed = found["step"].to_pylist()
-    steps = tuple(step for step in committed if (run, step) in wanted)
-    return RunSteps(run, steps, tuple(_faults(layout, run, committed) if steps else ()))
+def _run_steps(
+    layout: Layout, run: str, readable: Sequence[int], listed: Sequence[int], wanted: set[tuple[str, int]]
+) -> RunSteps:
+    steps = tuple(step for step in readable if (run, step) in wanted)
+    return RunSteps(run, steps, tuple(_faults(layout, run, readable, listed) if steps else ()))
 
 
-def _faults(layout: Layout, run: str, readable: Sequence[int]) -> list[str]:
-    """Steps that are gone, or whose commit record is."""
-    committed = History(layout, run).committed_steps()
+def _faults(layout: Layout, run: str, readable: Sequence[int], listed: Sequence[int]) -> list[str]:
+    """Steps that are gone, or whose commit record is.
+
+    Args:
+        listed: steps that had a commit record before any was read; a run may go on meanwhile.
+    """
+    committed = {*listed, *readable}
     record = read_run(layout, run)
     numbered = record is None or "imported" not in record.config  # an imported history may know of every tenth step
-    gone = sorted(set(range(1, max(committed))) - set(committed)) if numbered else []
-    unreadable = sorted(set(committed) - {0, *readable})
+    gone = sorted(set(range(1, max(committed))) - committed) if numbered else []
+    unreadable = sorted(committed - {0, *readable})
     return [
         *([f"run {run}: {_spell(gone)} missing"] if gone else []),
         *([f"run {run}: {_spell(unreadable)} left out: the commit record is damaged"] if unreadable else []),

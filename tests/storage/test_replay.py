@@ -2,15 +2,19 @@
 
 import logging
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import storage.replay
 from storage.catalog import query
 from storage.errors import StoreError
+from storage.history import History
 from storage.layout import Layout
 from storage.replay import RunSteps, StoredStep, find_steps, read_steps
 from storage.store import open_store
+from tests.storage.small_history import make_step
 from tests.tasks.past_history import write_past, write_pool
 
 
@@ -65,7 +69,7 @@ def test_what_is_wrong_with_the_store_is_not_said_of_the_condition(
         raise StoreError("the disk is gone")
 
     monkeypatch.setattr("storage.catalog.runs_table", fail)
-    with pytest.raises(StoreError, match="^the disk is gone$"):
+    with pytest.raises(StoreError, match=r"^the disk is gone$"):
         find_steps(small_store, where=where)
 
 
@@ -145,6 +149,20 @@ def test_a_torn_commit_record_is_named(store_copy: Layout, caplog: pytest.LogCap
     found, faults = read(store_copy)
     assert [one.step for one in found] == [1, 3]
     assert faults == ["run first: step 2 is left out: the commit record is damaged"]
+
+
+def test_a_step_that_is_committed_while_steps_are_looked_for_is_no_fault(
+    store_copy: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ask_and_go_on(layout: Layout, *arguments: Any) -> pa.Table:
+        found = query(layout, *arguments)
+        make_step(History(layout, "first"), 4)
+        return found
+
+    monkeypatch.setattr(storage.replay, "query", ask_and_go_on)
+    assert find_steps(store_copy, "first") == [RunSteps("first", (1, 2, 3), ())]
+    monkeypatch.undo()
+    assert find_steps(store_copy, "first") == [RunSteps("first", (1, 2, 3, 4), ())]
 
 
 def test_gaps_of_an_imported_history_are_no_fault(tmp_path: Path) -> None:

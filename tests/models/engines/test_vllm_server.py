@@ -214,7 +214,7 @@ def test_a_step_survives_one_server_and_a_resume_the_other(
         engine={
             "name": "vllm-server",
             "servers": [server.address for server in servers],
-            "timeout": 10.0,
+            "timeout": 6.0,
             "retries": 1,
             "concurrency": 1,
         },
