@@ -16,7 +16,7 @@ its variance is what Student's t expects of so large a surprise, if that is more
 import numpy as np
 from numpy.typing import NDArray
 
-from models.difficulty.base import State, encode_ids, match_ids
+from models.difficulty.base import State, encode_ids, match_ids, take_over
 from models.difficulty.foreroll_filter import Belief
 from models.difficulty.foreroll_own import OwnEffects
 from models.difficulty.foreroll_prior import Prior, make_prior
@@ -76,13 +76,16 @@ class Foreroll:
         return {"surprise": float(surprise.mean()), "own_scale": self._scale[0], "drift_scale": self._scale[1]}
 
     def state_dict(self) -> State:
-        """Weights, own effects, scales and lengths."""
+        """Weights, own effects, scales and lengths, and the logits of all prompts, which other weights can take."""
         belief = self._belief
+        logit_mean, logit_var = belief.logits(self._prior.features, np.arange(len(self._pool)))
         return {
             "prompt_ids": encode_ids(self._pool),
             "mean": belief.mean.copy(),
             "cov": belief.cov.copy(),
             **belief.own.state(),
+            "logit_mean": logit_mean,
+            "logit_var": logit_var,
             "own_visits": self._visits.copy(),
             "scale": self._scale.copy(),
             **self._tokens.state(),
@@ -91,18 +94,22 @@ class Foreroll:
     def load_state_dict(self, state: State) -> None:
         """Go on where the state was taken.
 
-        Weights belong to the features of one pool: for another pool they begin
-        anew, and only the records of its known prompts are taken over.
+        Weights and own effects belong to the features of one pool: for another
+        pool they begin anew, and recall the logits of known prompts that were visited.
         """
         theirs, ours = match_ids(self._pool, state["prompt_ids"])
         self._belief = belief = _begin(self._prior)
         same = np.array_equal(state["prompt_ids"], encode_ids(self._pool)) and state["mean"].shape == belief.mean.shape
+        take_over(self._visits, 0.0, state["own_visits"], theirs, ours)
+        self._scale[:] = state["scale"]
         if same:
             belief.mean, belief.cov = state["mean"].copy(), state["cov"].copy()
-        belief.own.load(state, theirs, ours)
-        self._visits[:] = 0.0
-        self._visits[ours] = state["own_visits"][theirs]
-        self._scale[:] = state["scale"]
+            belief.own.load(state, theirs, ours)
+        else:
+            belief.own.var *= self._scale[0]
+            seen = state["own_visits"][theirs] > 0
+            logits = (state[name][theirs[seen]] for name in ("logit_mean", "logit_var"))
+            belief.recall(self._prior.features, ours[seen], *logits)
         self._tokens.load(state, theirs, ours, same_features=same)
 
     def _move(self) -> None:

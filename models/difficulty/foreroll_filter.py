@@ -84,12 +84,38 @@ class Belief:
         self.cov = onward @ self.cov @ onward.T + np.diag(noise)
         self.own.move(own_noise)
 
+    def recall(self, features: NDArray[np.float32], rows: Ints, mean: Floats, variance: Floats) -> None:
+        """Take in what was believed of the logits of `rows` under other weights; features are [pool, D].
+
+        Each belief N(m, v) counts as an observation y = f + N(0, r) that would, alone, turn the prior N(m0, v0) of
+        its logit into that belief; one that is no surer than the prior is passed over:
+
+            1 / r = 1 / v - 1 / v0,  y = r (m / v - m0 / v0)
+        """
+        before, doubt = self.logits(features, rows)
+        surer = np.flatnonzero(variance < doubt)
+        rows, noise = rows[surer], 1.0 / (1.0 / variance[surer] - 1.0 / doubt[surer])
+        observed = noise * (mean[surer] / variance[surer] - before[surer] / doubt[surer])
+        for start in range(0, len(rows), BATCH):
+            part = slice(start, start + BATCH)
+            shown = features[rows[part]].astype(np.float64)
+            expected, prior, covary = self._joint(shown, rows[part])
+            precision = np.linalg.inv(prior + np.diag(noise[part]))
+            self._update(rows[part], covary, precision @ (observed[part] - expected), precision)
+
     def _learn(self, features: Floats, rows: Ints, successes: Ints, valid: Ints) -> None:
+        mean, prior, covary = self._joint(features, rows)
+        self._update(rows, covary, *laplace(mean, prior, successes, valid))
+
+    def _joint(self, features: Floats, rows: Ints) -> tuple[Floats, Floats, Floats]:
+        """Mean [G] and covariance [G, G] of a batch's logits, and their covariance [G, 2 D] with weights and slopes."""
         size = features.shape[1]
         covary = features @ self.cov[:size]
         prior = covary[:, :size] @ features.T + np.diag(self.own.var[rows])
-        mean = features @ self.mean[:size] + self.own.level[rows]
-        gradient, precision = laplace(mean, prior, successes, valid)
+        return features @ self.mean[:size] + self.own.level[rows], prior, covary
+
+    def _update(self, rows: Ints, covary: Floats, gradient: Floats, precision: Floats) -> None:
+        """Posterior, of g [G] and C [G, G] as above."""
         self.mean = self.mean + covary.T @ gradient
         self.cov = self.cov - covary.T @ precision @ covary
         self.cov = (self.cov + self.cov.T) / 2

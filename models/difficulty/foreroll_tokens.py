@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from models.difficulty.base import State
+from models.difficulty.base import State, take_over
 from models.difficulty.tokens import TokenForecaster
 from models.records import Floats, Ints, Pool
 
@@ -16,7 +16,7 @@ LEAST = 1.0
 class FeatureTokens:
     """Ridge regression of group means on features, with forgetting; own visits are shrunk towards it.
 
-    With features x_i, whose first is 1, and lengths in units of the mean over all groups,
+    With features x_i, whose first is 1, and lengths y_i in tokens,
     A <- KEEP A + sum x x', b <- KEEP b + sum x y, and w = (A + PENALTY diag(0, 1, ..., 1))^-1 b.
     """
 
@@ -25,6 +25,7 @@ class FeatureTokens:
         width = features.shape[1]
         self._square, self._product = np.zeros((width, width)), np.zeros(width)
         self._rest = TokenForecaster(pool)
+        self._lengths = np.zeros(len(pool))
 
     def forecast(self, rows: Ints) -> Floats:
         """[N] expected response tokens, at least 1; NaN before anything was observed."""
@@ -39,16 +40,29 @@ class FeatureTokens:
         self._square = KEEP * self._square + features.T @ features
         self._product = KEEP * self._product + features.T @ mean_tokens
         self._rest.observe(rows, mean_tokens - self._shared(rows))
+        np.add.at(self._lengths, rows, mean_tokens)
 
     def state(self) -> State:
-        """Sums of the regression, and the visits in row order."""
-        return {"token_square": self._square.copy(), "token_product": self._product.copy(), **self._rest.state()}
+        """Sums of the regression, and in row order the visits with their residuals and their whole lengths."""
+        return {
+            "token_square": self._square.copy(),
+            "token_product": self._product.copy(),
+            "visit_lengths": self._lengths.copy(),
+            **self._rest.state(),
+        }
 
     def load(self, state: State, theirs: Ints, ours: Ints, *, same_features: bool) -> None:
-        """Take over the visits of known rows, and the regression where the features are the same."""
+        """Take over the visits of known rows; other features are fitted to the whole lengths of these anew."""
+        take_over(self._lengths, 0.0, state["visit_lengths"], theirs, ours)
         self._rest.load(state, theirs, ours)
         if same_features:
             self._square[:], self._product[:] = state["token_square"], state["token_product"]
+            return
+        features, visits = self._features[ours].astype(np.float64), state["visits"][theirs]
+        self._square = features.T @ (visits[:, None] * features)
+        self._product = features.T @ self._lengths[ours]
+        residuals = self._lengths[ours] - visits * self._shared(ours)
+        self._rest.load({"visits": visits, "visit_tokens": residuals}, np.arange(len(ours)), ours)
 
     def _shared(self, rows: Ints) -> Floats:
         ridge = np.full(len(self._product), PENALTY)

@@ -132,3 +132,27 @@ def test_a_bare_pool_and_a_repeated_row_are_fine() -> None:
     predictor.observe(twice, seed=0)
     p_success = predictor.forecast(np.arange(2), seed=0).p_success
     assert p_success[1] > 0.8 > p_success[0]
+
+
+def test_what_is_known_of_a_prompt_survives_a_change_of_pool() -> None:
+    pool, logits = make_pool()
+    trained = taught(pool, logits, steps=12)
+    ids = pool.prompt_ids
+    assert pool.embeddings is not None
+    kept = np.arange(0, SIZE, 2)
+    fresh = tuple(f"{row:032x}" for row in range(1000, 1050))
+    rng = np.random.default_rng(5)
+    strangers = rng.normal(size=(50, 8)).astype(np.float32)
+    strangers /= np.linalg.norm(strangers, axis=1, keepdims=True)
+    other = Pool((*(ids[row] for row in kept), *fresh), np.concatenate([pool.embeddings[kept], strangers]))
+    moved = build_predictor(ForerollSettings(), other, seed=0)
+    moved.load_state_dict(trained.state_dict())
+    visited = np.flatnonzero(trained.state_dict()["own_visits"][kept] > 0)
+    before, after = trained.forecast(kept[visited], seed=0), moved.forecast(visited, seed=0)
+    assert len(visited) > 80
+    assert np.abs(before.p_success - after.p_success).mean() < 0.05
+    assert np.abs(before.p_success - after.p_success).max() < 0.2
+    assert np.abs(before.expected_tokens / after.expected_tokens - 1.0).mean() < 0.05
+    unseen = moved.forecast(np.arange(len(kept), len(other)), seed=0)
+    assert np.isfinite(unseen.p_success).all() and np.isfinite(unseen.expected_tokens).all()
+    assert unseen.p_sd.mean() > after.p_sd.mean() + 0.05

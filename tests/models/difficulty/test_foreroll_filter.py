@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 from scipy.special import expit
 
 from models.difficulty.foreroll_filter import Belief, laplace
@@ -77,3 +78,17 @@ def test_moments_of_a_probability_agree_with_draws() -> None:
     drawn = expit(mean[:, None] + np.sqrt(variance)[:, None] * draws)
     np.testing.assert_allclose(p_success, drawn.mean(axis=1), atol=2e-3)
     np.testing.assert_allclose(p_sd, drawn.std(axis=1), atol=2e-3)
+
+
+def test_a_recalled_belief_is_that_belief_and_a_doubtful_one_changes_nothing() -> None:
+    rng = np.random.default_rng(3)
+    features = rng.normal(size=(3, 2)).astype(np.float32)
+    rows = np.array([1])
+    for variance, surer in ((0.2, True), (50.0, False)):
+        own = OwnEffects.begin(np.full(3, 1.5))
+        belief = Belief.begin(np.array([0.3, -0.2]), np.diag([1.0, 2.0]), np.full(2, 0.01), own)
+        before = belief.logits(features, rows)
+        belief.recall(features, rows, np.array([2.0]), np.array([variance]))
+        mean, found = belief.logits(features, rows)
+        expected = ([2.0], [variance]) if surer else before
+        assert mean == pytest.approx(expected[0], abs=1e-4) and found == pytest.approx(expected[1], abs=1e-4)
