@@ -80,15 +80,22 @@ def test_moments_of_a_probability_agree_with_draws() -> None:
     np.testing.assert_allclose(p_sd, drawn.std(axis=1), atol=2e-3)
 
 
-def test_a_recalled_belief_is_that_belief_and_a_doubtful_one_changes_nothing() -> None:
+def test_a_recalled_belief_has_its_mean_and_a_doubtful_one_changes_nothing() -> None:
+    """Its variance is that of weights and own effect without their correlation, which is dropped."""
     rng = np.random.default_rng(3)
     features = rng.normal(size=(3, 2)).astype(np.float32)
-    rows = np.array([1])
+    rows, prior, own_var = np.array([1]), np.diag([1.0, 2.0]), 1.5
     for variance, surer in ((0.2, True), (50.0, False)):
-        own = OwnEffects.begin(np.full(3, 1.5))
-        belief = Belief.begin(np.array([0.3, -0.2]), np.diag([1.0, 2.0]), np.full(2, 0.01), own)
+        belief = Belief.begin(
+            np.array([0.3, -0.2]), prior, np.full(2, 0.01), OwnEffects.begin(np.full(3, own_var))
+        )  # fmt: skip
         before = belief.logits(features, rows)
         belief.recall(features, rows, np.array([2.0]), np.array([variance]))
         mean, found = belief.logits(features, rows)
-        expected = ([2.0], [variance]) if surer else before
-        assert mean == pytest.approx(expected[0], abs=1e-4) and found == pytest.approx(expected[1], abs=1e-4)
+        if not surer:
+            assert (mean, found) == before
+            continue
+        shared = float(features[1] @ prior @ features[1])
+        told = (shared + own_var - variance) / (shared + own_var) ** 2
+        assert mean == pytest.approx([2.0], abs=1e-4)
+        assert found == pytest.approx([shared - shared**2 * told + own_var - own_var**2 * told], rel=1e-4)
