@@ -9,7 +9,6 @@ forecasts what it stored.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 
 import numpy as np
 import polars as pl
@@ -18,7 +17,7 @@ import pyarrow.compute as pc
 
 from models.difficulty import build_predictor
 from models.difficulty.base import Predictor, State
-from models.difficulty.inputs import past_wanted, reads_logprobs, reads_past
+from models.difficulty.inputs import reads_logprobs, reads_past
 from models.difficulty.metrics import weighted_spearman
 from models.difficulty.prequential import SELECTED, Tally, chance_of
 from models.difficulty.trial import Trial
@@ -31,7 +30,7 @@ from storage.registry import Version
 from storage.replay import RunSteps, StoredStep, read_steps
 from storage.runs import Run
 from storage.schemas import PAST
-from tasks.past import past_runs, read_past
+from tasks.past import past_runs, read_past, runs_read
 from tasks.registry import settings_of
 from tasks.selectors import RunLog, SelectorValue
 from tasks.start import begin_with, forked_state, join_past, read_start
@@ -129,7 +128,8 @@ def is_own(settings: PredictorSettings, record: Run) -> bool:
     own = record.config.get("predictor", {})
     wanted = settings_of(settings)
     stored = settings_of(type(settings)()) | {name: value for name, value in own.items() if name in wanted}
-    return bool(own.get("name") == settings.name and stored == wanted)
+    same_past = not reads_past(settings) or own.get("past", type(settings)().past) == settings.past
+    return bool(own.get("name") == settings.name and stored == wanted and same_past)
 
 
 def _start(walk: Walk, record: Run, settings: PredictorSettings) -> Version | None:
@@ -151,13 +151,10 @@ def _inherited(walk: Walk, record: Run, settings: PredictorSettings, predictor: 
 def _past(walk: Walk, record: Run, settings: PredictorSettings, start: Version | None) -> PastRuns:
     """The groups of the runs replayed before, as far as the setting names them; of a run alone those that it pinned."""
     ids = walk.pool.prompt_ids
-    if walk.alone:
-        pinned = read_past(walk.layout, record.run, record.pins, ids)
-        return past_runs(join_past(pinned, start, record.run, record.pins), ids)
-    groups = learned_groups(walk)
-    wanted = past_wanted(settings).split(",")
-    kept = [run for run in walk.runs if "all" in wanted or any(fnmatchcase(run, one.strip()) for one in wanted)]
-    return past_runs(groups.filter(pc.is_in(groups["run_id"], pa.array(kept, pa.string()))), ids)
+    groups = read_past(walk.layout, record.run, record.pins, ids) if walk.alone else learned_groups(walk)
+    kept = runs_read(settings, pc.unique(groups["run_id"]).to_pylist())
+    groups = groups.filter(pc.is_in(groups["run_id"], pa.array(kept, pa.string())))
+    return past_runs(join_past(groups, start, record.run, record.pins), ids)
 
 
 def learned_groups(walk: Walk) -> pa.Table:

@@ -100,7 +100,7 @@ class Belief:
             part = slice(start, start + BATCH)
             shown = features[rows[part]].astype(np.float64)
             expected, prior, covary = self._joint(shown, rows[part])
-            precision: Floats = np.linalg.inv(prior + np.diag(noise[part]))
+            precision = cho_solve(cho_factor(prior + np.diag(noise[part])), np.eye(len(prior)))
             self._update(rows[part], covary, precision @ (observed[part] - expected), precision)
 
     def _learn(self, features: Floats, rows: Ints, successes: Ints, valid: Ints) -> None:

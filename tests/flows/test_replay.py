@@ -77,6 +77,8 @@ def test_a_run_replayed_with_its_own_predictor_gives_its_stored_forecasts(traine
         assert report.lines[0].reproduced == report.stored_forecasts > 0, name
     other = replayed(trained, "mopps", {**OWN["mopps"], "decay": 0.6})
     assert other.lines[0].reproduced is None
+    cold = replayed(trained, "foreroll", {**OWN["foreroll"], "past": "none"})
+    assert cold.lines[0].reproduced is None and cold.lines[0].score != report.lines[0].score
 
 
 def test_a_fork_begins_with_what_its_parent_had_learned_or_the_report_says_that_it_cannot(
