@@ -58,13 +58,19 @@ KILL_POINTS = [
 ]
 
 
+@pytest.fixture(scope="module", params=["every other", pytest.param("all", marks=pytest.mark.slow)])
+def points(request: pytest.FixtureRequest) -> list[KillPoint]:
+    """Where the run is killed."""
+    return KILL_POINTS if request.param == "all" else KILL_POINTS[1::2]
+
+
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory, prefect_server: str) -> tuple[Path, Path]:
+def runs(points: list[KillPoint], tmp_path_factory: pytest.TempPathFactory, prefect_server: str) -> tuple[Path, Path]:
     """Stores of the uninterrupted and of the killed run."""
     FORKS.set_forkserver_preload(["flows.train", "scipy.stats", "tests.flows.small_run"])
     whole, killed = (make_store(tmp_path_factory.mktemp(name) / "store") for name in ("whole", "killed"))
     assert _run(train_small, prefect_server, _config(whole)) == 0
-    for point in KILL_POINTS:
+    for point in points:
         code = _run(train_until_killed, prefect_server, _config(killed), point)
         assert code == -signal.SIGKILL, f"never reached: {point}"
     assert _run(train_small, prefect_server, _config(killed)) == 0
@@ -136,10 +142,10 @@ def _commit_records(store: Path) -> list[dict[str, Any]]:
     ]
 
 
-def test_the_server_knows_every_killed_flow_run_as_crashed(runs: tuple[Path, Path]) -> None:
+def test_the_server_knows_every_killed_flow_run_as_crashed(runs: tuple[Path, Path], points: list[KillPoint]) -> None:
     from prefect.client.orchestration import get_client
 
     with get_client(sync_client=True) as client:
         found = client.read_flow_runs()
     ended = [run.state_name for run in found if run.parameters.get("config", {}).get("store") == str(runs[1])]
-    assert sorted(ended) == ["Completed", *["Crashed"] * len(KILL_POINTS)]
+    assert sorted(ended) == ["Completed", *["Crashed"] * len(points)]

@@ -148,7 +148,8 @@ def test_the_command_writes_what_the_function_says(layout: Layout, tmp_path: Pat
     assert [json.loads(line) for line in printed.splitlines()] == expected.to_pylist()
     assert "p_success" in invoke(layout, *words).output and "{" not in invoke(layout, *words).output
     for file, options in (("out.parquet", ()), ("out", ("--format", "parquet"))):
-        assert invoke(layout, *words, "-o", str(tmp_path / file), *options).output == ""
+        done = invoke(layout, *words, "-o", str(tmp_path / file), *options)
+        assert done.stdout == "" and done.stderr == f"3 forecasts of mixed by base@1 in {tmp_path / file}\n"
         assert pq.ParquetFile(tmp_path / file).read().equals(expected)
     invoke(layout, *words, "-o", str(tmp_path / "out.csv"))
     lines = (tmp_path / "out.csv").read_text().splitlines()
