@@ -93,7 +93,7 @@ def walk_run(walk: Walk, record: Run, chosen: RunSteps) -> None:
     logprobs = any(reads_logprobs(one.settings) for one in walk.contenders)
     for stored in read_steps(walk.layout, chosen, walk.faults, logprobs=logprobs):
         groups = _known(walk, stored.groups, unknown)
-        observation = _observation(walk, groups, stored.tokens)
+        observation = observed(groups, stored.tokens, walk.row_of)
         walk.stored_forecasts += len(stored.candidates)
         for contender in walk.contenders:
             _walk_step(walk, contender, log, stored, observation, seed)
@@ -213,7 +213,7 @@ def _remember(walk: Walk, step: int, groups: pa.Table, observation: Observation)
         successes=observation.successes.astype(np.int16),
         valid=observation.valid.astype(np.int16),
         mean_tokens=observation.mean_tokens,
-        weight=_weights(groups),
+        weight=group_weights(groups),
         decision=np.array([_DECISIONS.get(one, -1) for one in groups["decision"].to_pylist()], np.int8),
     )
     walk.informative.append(float(_informative(observation).mean()) if size else float("nan"))
@@ -223,7 +223,7 @@ def _remember(walk: Walk, step: int, groups: pa.Table, observation: Observation)
 _DECISIONS = {name: at for at, name in enumerate(SELECTED)}
 
 
-def _weights(groups: pa.Table) -> np.ndarray:
+def group_weights(groups: pa.Table) -> np.ndarray:
     """[G] 1 / propensity in first rounds, 0 in later ones; 1 for groups that nobody selected."""
     propensity = groups["propensity"].to_numpy(zero_copy_only=False).astype(np.float64)
     weights = np.where(np.isnan(propensity), 1.0, 1.0 / np.maximum(propensity, 1e-9))
@@ -241,10 +241,11 @@ def _known(walk: Walk, groups: pa.Table, unknown: dict[str, int]) -> pa.Table:
     return groups if all(kept) else groups.filter(pa.array(kept, pa.bool_()))
 
 
-def _observation(walk: Walk, groups: pa.Table, tokens: pa.Table | None) -> Observation:
+def observed(groups: pa.Table, tokens: pa.Table | None, row_of: Mapping[str, int]) -> Observation:
+    """What came of groups, all of prompts that have a row."""
     ids = groups["prompt_id"].to_pylist()
     return Observation(
-        rows=np.array([walk.row_of[prompt_id] for prompt_id in ids], np.int64),
+        rows=np.array([row_of[prompt_id] for prompt_id in ids], np.int64),
         successes=groups["successes"].to_numpy().astype(np.int64),
         valid=groups["valid"].to_numpy().astype(np.int64),
         mean_tokens=groups["mean_tokens"].to_numpy(zero_copy_only=False).astype(np.float64),
