@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
-from flows.config import DEFAULT_STORE, ConfigError, explain, merge, parse_assignments
+from flows.config import DEFAULT_STORE, ConfigError, merge, parse_assignments
+from flows.explain import explain
 from models.settings import (
     AcquisitionSettings,
     ForerollSettings,
@@ -95,7 +96,7 @@ class ReplayConfig(BaseModel):
                 for rule in self.rules or ("informative",)
             ]
         except ValidationError as error:
-            raise ConfigError("; ".join(f"--rule: {explain(detail)}" for detail in error.errors())) from None
+            raise ConfigError(f"--rule: {explain(error)}") from None
 
     def plan(self) -> ReplayPlan:
         """What the pipeline is asked for.
@@ -125,7 +126,7 @@ def build_replay_config(values: Mapping[str, Any]) -> ReplayConfig:
     try:
         return ReplayConfig.model_validate(values)
     except ValidationError as error:
-        raise ConfigError("; ".join(explain(detail) for detail in error.errors())) from None
+        raise ConfigError(explain(error, ReplayConfig)) from None
 
 
 def named_predictors(words: Sequence[str], assignments: Sequence[str]) -> dict[str, dict[str, Any]]:
