@@ -37,12 +37,12 @@ def already_published(layout: Layout, plan: ReplayPlan, history: History) -> str
     Raises:
         StoreError: the promotions log is damaged, or nothing can be written.
     """
-    promotions(layout, plan.publish)  # before the history is walked, rather than after
-    if not _published(layout, plan, history):
-        return ""
+    promotions(layout, plan.publish)  # a damaged log is found before the history is walked
+    number = _published(layout, plan, history)
+    if not number or _is_best(layout, plan.publish, number):
+        return f"{_nothing_new(plan, number)}: nothing done" if number else ""
     with publishing(layout, plan.publish):
-        number = _published(layout, plan, history)
-        return _settle(layout, plan, history, number) if number else ""
+        return _settle(layout, plan, history, number)
 
 
 def publish_best(walk: Walk, plan: ReplayPlan, report: ReplayReport, history: History) -> str:
@@ -82,16 +82,24 @@ def _published(layout: Layout, plan: ReplayPlan, history: History) -> int:
 
 def _settle(layout: Layout, plan: ReplayPlan, history: History, number: int) -> str:
     """Promote a version that was published before, if it is not the best already and is better by now."""
-    name = plan.publish
-    nothing = f"nothing new since version {number} of {name}"
-    if [line.version for line in standing_promotions(layout, name)[-1:]] == [number]:
+    nothing = _nothing_new(plan, number)
+    if _is_best(layout, plan.publish, number):
         return f"{nothing}: nothing done"
-    version = read_version(layout, name, number)
-    verdict = compare(layout, plan, history, Side(stored_settings(version, f"{name}@{number}"), version.past))
+    version = read_version(layout, plan.publish, number)
+    settings = stored_settings(version, f"{plan.publish}@{number}")
+    verdict = compare(layout, plan, history, Side(settings, version.past))
     if not verdict.promoted:
         return f"{nothing}, which is not promoted: {verdict.reason}"
-    promote(layout, name, number, verdict.reason)
+    promote(layout, plan.publish, number, verdict.reason)
     return f"{nothing}, which is promoted to @best now: {verdict.reason}"
+
+
+def _is_best(layout: Layout, name: str, number: int) -> bool:
+    return [line.version for line in standing_promotions(layout, name)[-1:]] == [number]
+
+
+def _nothing_new(plan: ReplayPlan, number: int) -> str:
+    return f"nothing new since version {number} of {plan.publish}"
 
 
 def _publish(
