@@ -38,7 +38,7 @@ def prompt_id(messages: Sequence[Message]) -> str:
 def is_held_out(identity: str, share: float) -> bool:
     """Whether a prompt is among the share that is held out, which is the same in every file: its id decides."""
     digits = 13  # as many as a float holds
-    return int(identity[:digits], 16) / 16**digits < share
+    return float(int(identity[:digits], 16)) < share * 16.0**digits
 
 
 def canonical(content: str) -> str:

@@ -59,8 +59,8 @@ def add_prompts(
     sizes = dict(zip(names, (found.prompts - found.heldout, found.heldout), strict=False))
     if not all(sizes.values()):
         raise StoreError(
-            f"--heldout {heldout:g} of {found.prompts:,} prompts holds {found.heldout:,} out: nothing was added; choose "
-            "another share, or add the held-out ones from a file of their own"
+            f"--heldout {heldout:g} of {found.prompts:,} prompts holds {found.heldout:,} out: nothing was added; "
+            "choose another share, or add the held-out ones from a file of their own"
         )
     reward = reward or _reward_of(found)
     _tell(found, reward)

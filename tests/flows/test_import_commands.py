@@ -76,7 +76,7 @@ def test_a_share_is_held_out_as_a_dataset_of_its_own_the_same_prompts_in_any_fil
         assert added.exit_code == 0
         query = "select text, dataset from prompts"
         listed = foreroll("sql", "--store", tmp_path / f"{name}-store", "--format", "json", query)
-        texts[name] = {row["text"]: row["dataset"] for row in json.loads(listed.output)}
+        texts[name] = {row["text"]: row["dataset"] for row in map(json.loads, listed.output.splitlines())}
         sizes = Counter(texts[name].values())
         assert f"added dataset sums: {sizes['sums']:,} prompts\nadded dataset sums-heldout: " in added.output
         assert abs(sizes["sums-heldout"] / len(some) - 0.2) < 4 * (0.2 * 0.8 / len(some)) ** 0.5
