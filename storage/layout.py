@@ -100,5 +100,8 @@ class Layout:
     def lock_guard(self) -> Path:
         return self.runs() / ".guard"
 
+    def import_guard(self) -> Path:
+        return self.runs() / ".import-guard"
+
     def lock_file(self, run: str) -> Path:
         return self.runs() / f"{check_name('run', run)}.lock"

@@ -82,4 +82,4 @@ def _tell_result(plan: ImportPlan, report: ImportReport) -> None:
     if reading.starts_at_zero():
         click.echo("steps count from 0 in the file, and from 1 here")
     counts = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in report.totals.items())
-    click.echo(f"imported run {plan.request.run}: {counts or 'completed what was written before'}")
+    click.echo(f"imported run {plan.request.run}: {counts}")

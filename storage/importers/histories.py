@@ -1,8 +1,7 @@
 """Imports histories that were not made here: each becomes a finished run that names its source."""
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,23 +11,24 @@ from storage.errors import StoreError
 from storage.history import History
 from storage.importers.columns import Where
 from storage.importers.faults import one_line, summary
+from storage.importers.known import discard, known_as
 from storage.importers.outcomes import Reading, read_outcomes
-from storage.importers.planning import ImportPlan
+from storage.importers.planning import ImportPlan, storable
 from storage.importers.sources import Row, Watch, unwatched
 from storage.importers.writing import write_steps
 from storage.layout import Layout
-from storage.locks import RunLock, hold_run
+from storage.locks import RunLock, hold_run, one_at_a_time
 from storage.prompts import dataset_digest
-from storage.runs import Run, list_runs, read_run, write_run
+from storage.runs import Run, write_run
 
 
 @dataclass(frozen=True)
 class ImportReport:
     """What an import did."""
 
-    reading: Reading
-    totals: Mapping[str, int]
-    """Counts of steps, groups, informative groups, rollouts and successes; empty where they were written before."""
+    reading: Reading = field(default_factory=Reading)
+    totals: Mapping[str, int] = field(default_factory=dict)
+    """Counts of steps, groups, informative groups, rollouts and successes."""
     known_as: str = ""
     """The run that holds these outcomes already; then nothing was added."""
 
@@ -36,57 +36,37 @@ class ImportReport:
 def run_import(layout: Layout, plan: ImportPlan, watch: Watch[Row] = unwatched) -> ImportReport:
     """Read and write; a run is complete or, to every query, not there.
 
+    Files are read before the guard of imports is taken, so whether a run has the outcomes is looked at twice.
+
     Raises:
         StoreError: rows cannot be used, nothing matches, or the run is another's.
     """
-    identity = plan.identity
     with hold_run(layout, plan.request.run) as lock:
-        known_as = _already(layout, plan.request.run, identity)
-        if known_as:
-            return ImportReport(Reading(), {}, known_as)
+        with one_at_a_time(layout.import_guard()):
+            found = known_as(layout, plan.request.run, plan.source)
+        if found:
+            return ImportReport(known_as=found)
         reading = _read(plan, watch)
         outcomes = reading.table()
-        run = _run_of(layout, plan, reading, identity, lock.epoch)
-        totals: Mapping[str, int] = {}
-        if not History(layout, run.run).committed_steps():  # else it was killed just when it had them
-            totals = _write(layout, run, lock, outcomes)
-        write_run(layout, run)
-    return ImportReport(reading, totals)
+        with one_at_a_time(layout.import_guard()):
+            found = known_as(layout, plan.request.run, plan.source)
+            if found:
+                return ImportReport(known_as=found)
+            return ImportReport(reading, _write(layout, _run_of(layout, plan, reading, lock.epoch), lock, outcomes))
 
 
 def _write(layout: Layout, run: Run, lock: RunLock, outcomes: pa.Table) -> Mapping[str, int]:
-    """Write the steps. The run file comes first: it says whose they are if the process dies just after."""
-    write_run(layout, replace(run, state="running"))
+    """Write a run. Its file comes first: it says whose the steps are if the process dies just after them."""
+    lock.check()
     try:
-        lock.check()
-        return write_steps(layout, run.run, lock.epoch, outcomes, _sampling(run))
+        write_run(layout, replace(run, state="running"))
+        totals = write_steps(layout, run.run, lock.epoch, outcomes, _sampling(run))
     except BaseException:
         if not History(layout, run.run).committed_steps():
-            layout.run_file(run.run).unlink(missing_ok=True)
+            discard(layout, run.run)
         raise
-
-
-def _already(layout: Layout, run: str, identity: str) -> str:
-    """The run that holds these outcomes already, if any.
-
-    Raises:
-        StoreError: the run holds something else.
-    """
-    known = read_run(layout, run)
-    if known is None and History(layout, run).committed_steps():
-        raise StoreError(f"run {run} has a history and no {layout.run_file(run)}: restore it, or choose another --run")
-    if known is not None:
-        source = known.config.get("imported")
-        if source is None:
-            raise StoreError(f"run {run} exists, and was not imported: choose another --run")
-        if source["identity"] != identity:
-            raise StoreError(
-                f"run {run} exists, imported from {source['files'][0]['name']} with other content or in another way: "
-                "choose another --run"
-            )
-        return run if known.state == "finished" else ""
-    same = (one for one in list_runs(layout) if one.config.get("imported", {}).get("identity") == identity)
-    return next((one.run for one in same if one.state == "finished"), "")
+    write_run(layout, run)
+    return totals
 
 
 def _read(plan: ImportPlan, watch: Watch[Row]) -> Reading:
@@ -99,6 +79,7 @@ def _read(plan: ImportPlan, watch: Watch[Row]) -> Reading:
     where = Where(plan.request.where)
     for path in plan.files:
         read_outcomes(path, plan.columns, where, plan.matcher, reading, watch)
+    plan.check_unchanged()
     for name, found in reading.single.items():
         if len(found) > 1:
             column = plan.columns.fields[name]
@@ -120,20 +101,13 @@ def _read(plan: ImportPlan, watch: Watch[Row]) -> Reading:
     return reading
 
 
-def _run_of(layout: Layout, plan: ImportPlan, reading: Reading, identity: str, epoch: int) -> Run:
+def _run_of(layout: Layout, plan: ImportPlan, reading: Reading, epoch: int) -> Run:
     """The run file of an import."""
     request = plan.request
     imported: dict[str, Any] = {
-        "files": [{"name": path.name, "sha256": digest} for path, digest in zip(plan.files, plan.digests, strict=True)],
-        "identity": identity,
-        "format": plan.format,
-        "dataset": request.dataset,
+        **plan.source,
         "model": request.model or _only(reading, "model"),
         "temperature": request.temperature if request.temperature is not None else _temperature(reading),
-        "columns": dict(plan.columns.fields),
-        "where": dict(request.where),
-        "matched_by": plan.matcher.keys,
-        "success_threshold": request.threshold,
         "rows": reading.rows,
         "matched": reading.matched,
         "unmatched": len(reading.unmatched),
@@ -142,18 +116,13 @@ def _run_of(layout: Layout, plan: ImportPlan, reading: Reading, identity: str, e
     }
     return Run(
         run=request.run,
-        config={"imported": _storable(imported)},
+        config={"imported": storable(imported)},
         pins={"datasets": {request.dataset: dataset_digest(layout, request.dataset)}},
         created_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
         target=reading.last_step(),
         epoch=epoch,
         state="finished",
     )
-
-
-def _storable(facts: dict[str, Any]) -> Any:
-    """The facts, with what is no Unicode text replaced: names of files and models may hold anything."""
-    return json.loads(json.dumps(facts, ensure_ascii=False).encode("utf-8", "replace"))
 
 
 def _sampling(run: Run) -> dict[str, Any]:

@@ -1,11 +1,11 @@
 """How a history that was not made here will be read: its format, its columns, and how its prompts are found."""
 
-import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from storage.errors import StoreError
 from storage.files import file_digest
@@ -13,7 +13,7 @@ from storage.importers.columns import Where, check_columns, columns_of, find_col
 from storage.importers.formats import FORMATS, check_format, detect_format, find_score, reward_columns
 from storage.importers.matching import Matcher
 from storage.importers.outcomes import HistoryColumns
-from storage.importers.sources import Row, expand, sample_of
+from storage.importers.sources import Row, expand, natural, sample_of
 from storage.layout import Layout, check_name
 from storage.prompts import read_dataset
 
@@ -43,25 +43,48 @@ class ImportPlan:
     """How a request will be read."""
 
     request: ImportRequest
-    files: Sequence[Path]
-    digests: Sequence[str]
-    """SHA-256 of each file."""
+    digests: Mapping[Path, str]
+    """SHA-256 of each file, in the order in which they are read."""
     format: str
     columns: HistoryColumns
     matcher: Matcher
 
     @property
-    def identity(self) -> str:
-        """Digest of all that decides which outcomes are read: of equal ones, one is enough."""
+    def files(self) -> Sequence[Path]:
+        """The files, in the order in which they are read."""
+        return list(self.digests)
+
+    @property
+    def source(self) -> dict[str, Any]:
+        """What a run file says of where its outcomes come from, and how they were read."""
         facts = {
-            "files": list(self.digests),
+            "files": [{"name": path.name, "sha256": digest} for path, digest in self.digests.items()],
+            "format": self.format,
             "dataset": self.request.dataset,
+            "columns": dict(self.columns.fields),
             "where": dict(self.request.where),
-            "keys": self.matcher.keys,
-            "fields": dict(self.columns.fields),
-            "threshold": self.columns.threshold,
+            "matched_by": self.matcher.keys,
+            "success_threshold": self.columns.threshold,
         }
-        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+        return storable(facts)
+
+    def check_unchanged(self) -> None:
+        """Refuse what was read when it may not be what was digested.
+
+        Raises:
+            StoreError: a file has other content now, or is gone.
+        """
+        for path, digest in self.digests.items():
+            if _digest(path) != digest:
+                raise StoreError(
+                    f"{path} changed while it was read: nothing was imported; run again when nobody writes to it"
+                )
+
+
+def storable(facts: dict[str, Any]) -> dict[str, Any]:
+    """Facts as JSON gives them back, with what is no Unicode text replaced: names of files may hold anything."""
+    found: dict[str, Any] = json.loads(json.dumps(facts, ensure_ascii=False).encode("utf-8", "replace"))
+    return found
 
 
 def plan_import(layout: Layout, request: ImportRequest) -> ImportPlan:
@@ -72,7 +95,8 @@ def plan_import(layout: Layout, request: ImportRequest) -> ImportPlan:
     """
     check_name("run", request.run)
     _check_numbers(request)
-    files = expand(request.files)
+    digests = _digests(expand(request.files))
+    files = list(digests)
     sample = sample_of(files[0], Where(request.where))
     name = detect_format(sample) if request.format == "auto" else request.format
     check_format(files[0].name, name, sample)
@@ -86,7 +110,7 @@ def plan_import(layout: Layout, request: ImportRequest) -> ImportPlan:
     taken = [*fields.values(), *matcher.keys.values(), *request.where]
     parts = reward_columns(name, sample, taken) if FORMATS[name].keeps_parts else []
     columns = HistoryColumns(fields, parts, request.threshold)
-    return ImportPlan(request, files, _digests(files), name, columns, matcher)
+    return ImportPlan(request, digests, name, columns, matcher)
 
 
 def _check_numbers(request: ImportRequest) -> None:
@@ -96,18 +120,27 @@ def _check_numbers(request: ImportRequest) -> None:
         raise StoreError(f"--temperature {request.temperature} is no number from 0 on")
 
 
-def _digests(files: Sequence[Path]) -> list[str]:
-    """SHA-256 of each file.
+def _digests(files: Sequence[Path]) -> dict[Path, str]:
+    """SHA-256 of each file, in an order that does not depend on the one given: it numbers the samples of a group.
 
     Raises:
         StoreError: two have the same content, which would count twice.
     """
     first: dict[str, Path] = {}
     for path in files:
-        other = first.setdefault(file_digest(path), path)
+        other = first.setdefault(_digest(path), path)
         if other is not path:
-            raise StoreError(f"{path} has the content of {other}: name one of them")
-    return list(first)
+            same = f"{path} is named twice: name it once" if path == other else ""
+            raise StoreError(same or f"{path} has the content of {other}: name one of them")
+    ordered = sorted(first.items(), key=lambda found: (natural(found[1]), found[0]))
+    return {path: digest for digest, path in ordered}
+
+
+def _digest(path: Path) -> str:
+    try:
+        return file_digest(path)
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {error.strerror}") from error
 
 
 def _fields(file: str, name: str, sample: Sequence[Row], request: ImportRequest) -> dict[str, str]:

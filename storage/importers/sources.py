@@ -54,7 +54,7 @@ def expand(paths: Sequence[Path]) -> list[Path]:
             found = [one for one in path.iterdir() if one.suffix in SUFFIXES and one.is_file()]
             if not found:
                 raise StoreError(f"{path} holds no file that ends in {', '.join(SUFFIXES)}: name the files")
-            files += sorted(found, key=_natural)
+            files += sorted(found, key=natural)
         elif path.is_file():
             files.append(path)
         else:
@@ -131,7 +131,7 @@ def sample_of(path: Path, where: RowFilter) -> list[Row]:
     return sample
 
 
-def _natural(path: Path) -> tuple[Any, ...]:
+def natural(path: Path) -> tuple[Any, ...]:
     """Sorts `9.jsonl` before `10.jsonl`."""
     digits = "".join(character if character.isdecimal() else " " for character in path.name).split()
     return ([int(number) for number in digits], path.name)

@@ -37,7 +37,7 @@ def write_steps(layout: Layout, run: str, epoch: int, outcomes: pa.Table, sampli
     Raises:
         StoreError: the file system refuses a write.
     """
-    _remove_orphans(layout, run)
+    remove_orphans(layout, run)
     totals = {"steps": 0, "groups": 0, "informative_groups": 0, "rollouts": 0, "successes": 0}
     with ExitStack() as stack:  # the folder of commit records gets its name last
         steps = stack.enter_context(new_folder(layout.table_of_run("steps", run)))
@@ -50,7 +50,7 @@ def write_steps(layout: Layout, run: str, epoch: int, outcomes: pa.Table, sampli
     return totals
 
 
-def _remove_orphans(layout: Layout, run: str) -> None:
+def remove_orphans(layout: Layout, run: str) -> None:
     """Delete what a killed import of this run left; it has no commit record, so no query ever saw it."""
     for table in (*TABLES, "steps"):
         folder = layout.table_of_run(table, run)
