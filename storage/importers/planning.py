@@ -128,10 +128,12 @@ def _digests(files: Sequence[Path]) -> dict[Path, str]:
     """
     first: dict[str, Path] = {}
     for path in files:
-        other = first.setdefault(_digest(path), path)
-        if other is not path:
+        digest = _digest(path)
+        if digest in first:
+            other = first[digest]
             same = f"{path} is named twice: name it once" if path == other else ""
             raise StoreError(same or f"{path} has the content of {other}: name one of them")
+        first[digest] = path
     ordered = sorted(first.items(), key=lambda found: (natural(found[1]), found[0]))
     return {path: digest for digest, path in ordered}
 

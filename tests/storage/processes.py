@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from storage.errors import StoreError
@@ -206,15 +206,11 @@ def publish_when_told(root: str, count: str) -> None:
         print(publish(Layout(Path(root)), "base", make_version()))
 
 
-def publish_and_die(root: str, calls: str) -> None:
-    """Publish a version of `base`, and be killed instead of the given call that syncs a file or folder."""
+def _die_at_sync(number: int) -> None:
+    """Have this process killed instead of the given call that syncs a file or folder."""
     import signal
 
-    from storage.layout import Layout
-    from storage.registry import publish
-    from tests.storage.small_registry import make_version
-
-    left, sync = int(calls), os.fsync
+    left, sync = number, os.fsync
 
     def deadly(descriptor: int) -> None:
         nonlocal left
@@ -224,7 +220,61 @@ def publish_and_die(root: str, calls: str) -> None:
         sync(descriptor)
 
     os.fsync = deadly
+
+
+def publish_and_die(root: str, calls: str) -> None:
+    """Publish a version of `base`, and be killed instead of the given call that syncs a file or folder."""
+    from storage.layout import Layout
+    from storage.registry import publish
+    from tests.storage.small_registry import make_version
+
+    _die_at_sync(int(calls))
     publish(Layout(Path(root)), "base", make_version())
+
+
+def import_when_told(root: str, file: str, run: str) -> None:
+    """Import a file into dataset `toy`, having read it wait for a line, and print the run that has the outcomes."""
+    from storage.importers.sources import Row
+    from storage.layout import Layout
+    from tests.storage.importers.small_imports import do_import
+
+    def wait(rows: Iterable[Row]) -> Iterable[Row]:
+        yield from rows
+        print("read")
+        sys.stdin.readline()
+
+    print(do_import(Layout(Path(root)), Path(file), run=run, watch=wait).known_as or run)
+
+
+def fork_dying_imports(file: str) -> None:
+    """For each root and number on stdin: fork an import that is killed in place of that sync; print its exit code."""
+    from storage.layout import Layout
+    from tests.storage.importers.small_imports import do_import
+
+    print("ready")
+    while line := sys.stdin.readline():
+        root, number = line.split()
+        pid = os.fork()
+        if pid == 0:
+            _die_at_sync(int(number))
+            do_import(Layout(Path(root)), Path(file))
+            os._exit(0)
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+
+
+def import_with_little_room(root: str, file: str, *limits: str) -> None:
+    """Import where no file may be larger than each limit in turn, and print the errors."""
+    import resource
+
+    from storage.layout import Layout
+    from tests.storage.importers.small_imports import do_import
+
+    for limit in limits:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), resource.RLIM_INFINITY))
+        try:
+            do_import(Layout(Path(root)), Path(file))
+        except StoreError as error:
+            print(error)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ import pytest
 from storage.catalog import damaged_files, query
 from storage.errors import RunLockedError, StoreError
 from storage.files import file_digest
-from storage.importers.histories import ImportReport, run_import
 from storage.importers.planning import ImportRequest, plan_import
 from storage.importers.writing import TABLES
 from storage.layout import Layout
@@ -21,42 +20,11 @@ from storage.locks import hold_run
 from storage.past import read_groups, snapshot
 from storage.prompts import write_dataset
 from storage.runs import check_trained_here, list_runs, read_run
-from tests.storage.importers.files import TEXTS, make_dataset, write_lines, write_parquet
+from tests.storage.importers.files import TEXTS, write_lines, write_parquet
+from tests.storage.importers.small_imports import do_import, groups, refusal
 from tests.storage.small_history import make_prompt
 
 ROOT = Path(__file__).parents[3]
-GROUPS = "select step, prompt_id, rollouts, valid, successes, mean_tokens from groups where run_id = $run order by 1, 2"
-
-
-def do_import(layout: Layout, *files: Path, run: str = "past", **options: Any) -> ImportReport:
-    request = ImportRequest(files=files, dataset="toy", run=run, **options)
-    return run_import(layout, plan_import(layout, request))
-
-
-def groups(layout: Layout, run: str = "past") -> list[tuple[Any, ...]]:
-    return [tuple(row.values()) for row in query(layout, GROUPS, {"run": run}).to_pylist()]
-
-
-def refusal(layout: Layout, *files: Path, **options: Any) -> str:
-    with pytest.raises(StoreError) as refused:
-        do_import(layout, *files, **options)
-    return str(refused.value)
-
-
-@pytest.fixture
-def ids(layout: Layout) -> list[str]:
-    """The prompts of dataset `toy`."""
-    return make_dataset(layout)
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> Path:
-    """Two steps: at the first, prompts 0 and 2 succeed 1 of 4 and 4 of 4 times; at the third, prompt 0 3 of 4 times."""
-    rows = [(3, TEXTS[0], 3), (1, TEXTS[2], 4), (1, TEXTS[0], 1)]
-    return write_lines(
-        tmp_path / "table.jsonl",
-        [{"step": step, "question": text, "successes": count, "attempts": 4} for step, text, count in rows],
-    )
 
 
 def test_a_table_becomes_groups_and_rollouts_of_a_finished_run(layout: Layout, ids: list[str], table: Path) -> None:
