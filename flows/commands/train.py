@@ -10,6 +10,7 @@ import click
 
 from flows.config import ConfigError, TrainConfig, build_config, merge, parse_assignments, read_toml
 from flows.environment import apply_defaults
+from flows.orphans import stop_orphans
 from storage.layout import Layout
 from storage.runs import check_trained_here, read_run
 
@@ -32,6 +33,7 @@ def train_from_command_line(
     given = merge(given, parse_assignments(assignments))
     config = resolve_config(read_toml(config_file) if config_file else {}, given)
     apply_defaults()
+    stop_orphans()
 
     from storage.locks import check_free
     from tasks.runs import check_plan
