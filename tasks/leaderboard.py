@@ -32,11 +32,11 @@ class Line:
     calibration: Sequence[tuple[float, float, float]]
     """Mean forecast, observed success and share of the weight of each bin."""
     best_half: float
-    """Share of informative groups among those that it ranked into the better half of their step."""
+    """Informative share of the candidates that it ranked into the better half of their step."""
     spearman: Sequence[float]
-    """Of each step's groups."""
+    """Of each step's candidates."""
     expected: Sequence[float]
-    """Share of informative groups that it forecast of each step."""
+    """Informative share that it forecast of each step's candidates."""
     reproduced: int | None = None
     """Forecasts equal to the stored ones to the bit; None where they are not its own."""
 
@@ -61,9 +61,9 @@ class ReplayReport:
     slices: Mapping[str, int] = field(default_factory=dict)
     """Groups of each slice."""
     informative: Sequence[float] = ()
-    """Share of informative groups of each step."""
+    """Informative share of each step's candidates."""
     informative_share: float = math.nan
-    """Of all groups."""
+    """Of all groups, as they are."""
     stored_forecasts: int = 0
     """Of the run that was replayed alone; 0 where there were several."""
     values: Sequence[SelectorValue] = ()

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from models.difficulty.by_step import informative_shares, judge_steps
 from models.difficulty.prequential import SLICES, Groups, calibration, judge
 from models.records import Floats, is_informative
 from models.seeding import derive_rng
@@ -58,7 +59,7 @@ def _report(walk: Walk, records: Sequence[Run], seed: int) -> ReplayReport:
         prompts=len(np.unique(groups.row)),
         groups=len(groups.row),
         slices={name: len(groups.of(name)) for name in SLICES},
-        informative=walk.informative,
+        informative=informative_shares(groups, walk.sizes),
         informative_share=float(informative.mean()) if len(informative) else float("nan"),
         stored_forecasts=walk.stored_forecasts if walk.alone else 0,
         lines=sorted(lines, key=lambda line: line.score),
@@ -82,15 +83,15 @@ def judged_groups(walk: Walk) -> Groups:
 
 def _line(walk: Walk, one: Contender, groups: Groups, records: Sequence[Run], rng: np.random.Generator) -> Line:
     p_success, chance = _column(one, "p_success"), _column(one, "chance")
-    found, size = np.array(one.best_half, np.int64).reshape(-1, 2).sum(axis=0)
+    steps = judge_steps(p_success, chance, groups, walk.sizes)
     return Line(
         label=one.label,
         settings=settings_of(one.settings),
         scores=judge(p_success, chance, groups, rng),
         calibration=calibration(p_success, groups),
-        best_half=float(found / size) if size else float("nan"),
-        spearman=one.spearman,
-        expected=one.expected,
+        best_half=steps.best_half,
+        spearman=steps.spearman,
+        expected=steps.expected,
         reproduced=one.reproduced if walk.alone and is_own(one.settings, records[0]) else None,
     )
 

@@ -56,14 +56,16 @@ def _calibration(axes: "Axes", report: ReplayReport) -> None:
 def _spearman(axes: "Axes", report: ReplayReport) -> None:
     for line in report.lines:
         axes.plot(*_curve(line.spearman), label=line.label)
-    axes.set(xlabel="step of the replay", ylabel="Spearman", title="Rank correlation with the groups of each step")
+    axes.set(xlabel="step of the replay", ylabel="Spearman", title="Rank correlation in each step, all candidates")
 
 
 def _informative(axes: "Axes", report: ReplayReport) -> None:
     axes.plot(*_curve(report.informative), color="black", label="observed")
     for line in report.lines:
         axes.plot(*_curve(line.expected), label=f"{line.label}, forecast")
-    axes.set(xlabel="step of the replay", ylabel="share of groups", title="Informative groups of each step")
+    axes.set(
+        xlabel="step of the replay", ylabel="informative share", title="Informative groups in each step, all candidates"
+    )
 
 
 def _curve(values: Sequence[float]) -> tuple[list[float], list[float]]:

@@ -18,10 +18,10 @@ import pyarrow.compute as pc
 from models.difficulty import build_predictor
 from models.difficulty.base import Predictor, State
 from models.difficulty.inputs import reads_logprobs, reads_past
-from models.difficulty.metrics import weighted_spearman
+from models.difficulty.metrics import candidate_weights
 from models.difficulty.prequential import SELECTED, Tally, chance_of
 from models.difficulty.trial import Trial
-from models.records import Floats, Forecast, Ints, Observation, PastRuns, Pool
+from models.records import Floats, Ints, Observation, PastRuns, Pool
 from models.seeding import derive_seed
 from models.settings import PredictorSettings
 from storage.errors import StoreError
@@ -45,12 +45,6 @@ class Contender:
     trial: Trial | None = None
     tally: Tally = field(default_factory=Tally)
     """p_success and chance of every judged group."""
-    spearman: list[float] = field(default_factory=list)
-    """Of each step's groups."""
-    expected: list[float] = field(default_factory=list)
-    """Mean forecast chance that a group of the step is informative."""
-    best_half: list[tuple[int, int]] = field(default_factory=list)
-    """Informative groups among the better half of each step's groups, and the size of that half."""
     reproduced: int = 0
     """Forecasts of candidates that are the stored ones to the bit."""
 
@@ -71,9 +65,9 @@ class Walk:
     """What each pair would have got from the runs walked so far."""
     shared: Tally = field(default_factory=Tally)
     """What is known of every judged group, whoever forecasts it."""
-    informative: list[float] = field(default_factory=list)
-    """Share of each step's groups."""
     steps: list[tuple[str, int]] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+    """Groups of each of the steps."""
     runs: list[str] = field(default_factory=list)
     """Those begun so far; a group's `run` is its place here."""
     stored_forecasts: int = 0
@@ -177,7 +171,9 @@ def _walk_step(
     contender.trial.observe(observation, seed=derive_seed(seed, stored.step, "observe"))
     log.judge(contender.label, stored.step, rows, forecast)
     contender.reproduced += int(np.sum(forecast.p_success.astype(np.float32) == p_stored)) if len(p_stored) else 0
-    _judge_step(contender, forecast.at(np.searchsorted(rows, observation.rows)), observation)
+    judged = forecast.at(np.searchsorted(rows, observation.rows))
+    chance = chance_of(judged, observation.valid).astype(np.float32)
+    contender.tally.add(p_success=judged.p_success.astype(np.float32), chance=chance)
 
 
 def _considered(walk: Walk, candidates: pa.Table, groups: Ints) -> tuple[Ints, Floats]:
@@ -187,20 +183,6 @@ def _considered(walk: Walk, candidates: pa.Table, groups: Ints) -> tuple[Ints, F
     known = [(walk.row_of.get(prompt_id, -1), at) for at, prompt_id in enumerate(candidates["prompt_id"].to_pylist())]
     kept = np.array(sorted(pair for pair in known if pair[0] >= 0), np.int64).reshape(-1, 2)
     return kept[:, 0], candidates["p_success"].to_numpy()[kept[:, 1]]
-
-
-def _judge_step(contender: Contender, forecast: Forecast, observation: Observation) -> None:
-    """Remember what the step says of a predictor."""
-    chance = chance_of(forecast, observation.valid)
-    p_success = forecast.p_success.astype(np.float32).astype(np.float64)  # as forecasts are stored
-    contender.tally.add(p_success=p_success.astype(np.float32), chance=chance.astype(np.float32))
-    informative = _informative(observation)
-    best = np.argsort(-chance, kind="stable")[: (len(chance) + 1) // 2]
-    contender.best_half.append((int(informative[best].sum()), len(best)))
-    rates = observation.successes / observation.valid
-    told = len(rates) > 1
-    contender.spearman.append(weighted_spearman(p_success, rates, np.ones(len(rates))) if told else float("nan"))
-    contender.expected.append(float(chance.mean()) if len(chance) else float("nan"))
 
 
 def _remember(walk: Walk, step: int, groups: pa.Table, observation: Observation) -> None:
@@ -213,22 +195,16 @@ def _remember(walk: Walk, step: int, groups: pa.Table, observation: Observation)
         successes=observation.successes.astype(np.int16),
         valid=observation.valid.astype(np.int16),
         mean_tokens=observation.mean_tokens,
-        weight=_weights(groups),
+        weight=candidate_weights(
+            groups["propensity"].to_numpy(zero_copy_only=False).astype(np.float64), groups["round"].to_numpy()
+        ).astype(np.float32),
         decision=np.array([_DECISIONS.get(one, -1) for one in groups["decision"].to_pylist()], np.int8),
     )
-    walk.informative.append(float(_informative(observation).mean()) if size else float("nan"))
     walk.steps.append((walk.runs[-1], step))
+    walk.sizes.append(size)
 
 
 _DECISIONS = {name: at for at, name in enumerate(SELECTED)}
-
-
-def _weights(groups: pa.Table) -> np.ndarray:
-    """[G] 1 / propensity in first rounds, 0 in later ones; 1 for groups that nobody selected."""
-    propensity = groups["propensity"].to_numpy(zero_copy_only=False).astype(np.float64)
-    weights = np.where(np.isnan(propensity), 1.0, 1.0 / np.maximum(propensity, 1e-9))
-    later = ~np.isnan(propensity) & (groups["round"].to_numpy() > 0)
-    return np.where(later, 0.0, weights).astype(np.float32)
 
 
 def _known(walk: Walk, groups: pa.Table, unknown: dict[str, int]) -> pa.Table:
@@ -258,7 +234,3 @@ def _mean_logprobs(ids: Sequence[str], tokens: pa.Table) -> Floats:
     means = pl.DataFrame(tokens).group_by("prompt_id", maintain_order=True).agg(mean).rows()
     found: Mapping[str, float | None] = dict(means)
     return np.array([found[one] if found[one] is not None else np.nan for one in ids], np.float64)
-
-
-def _informative(observation: Observation) -> np.ndarray:
-    return (observation.successes > 0) & (observation.successes < observation.valid)
