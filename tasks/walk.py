@@ -148,7 +148,7 @@ def _past(walk: Walk, record: Run, settings: PredictorSettings, start: Version |
     groups = read_past(walk.layout, record.run, record.pins, ids) if walk.alone else learned_groups(walk)
     kept = runs_read(settings, pc.unique(groups["run_id"]).to_pylist())
     groups = groups.filter(pc.is_in(groups["run_id"], pa.array(kept, pa.string())))
-    return past_runs(join_past(groups, start, record.run, record.pins), ids)
+    return past_runs(join_past(groups, start, record), ids)
 
 
 def learned_groups(walk: Walk) -> pa.Table:
