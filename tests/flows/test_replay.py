@@ -207,16 +207,18 @@ def test_what_cannot_be_is_refused_in_one_line(past: Path, words: list[str], mes
     assert len(done.output.strip().splitlines()) == 1
 
 
-def test_a_damaged_step_is_a_note_and_not_an_error(past_copy: Path) -> None:
+def test_a_damaged_step_and_a_lost_one_are_notes_and_no_errors(past_copy: Path) -> None:
     path = Layout(past_copy).part("rewards", "second", 2)
     path.write_bytes(path.read_bytes()[: os.stat(path).st_size // 2])
+    Layout(past_copy).commit("second", 3).unlink()
     done = foreroll(past_copy, "--predictor", "mean")
     assert done.exit_code == 0
-    assert done.stdout.splitlines()[:2] == [
+    assert done.stdout.splitlines()[:3] == [
         done.stdout.splitlines()[0],
+        "note: run second: step 3 has no commit record: left out",
         "note: run second: step 2 is left out: history/rewards/run_id=second/step=00000002/part-0.parquet is damaged",
     ]
-    assert "7 steps, 56 groups" in done.stdout
+    assert "6 steps, 48 groups" in done.stdout
 
 
 def test_a_dense_replay_pairs_predictors_with_rules(past_copy: Path) -> None:
