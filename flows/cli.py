@@ -163,6 +163,13 @@ where_option = click.option(
 @where_option
 @click.option("--tag", "tags", metavar="COLUMN", multiple=True, help="Keep one more column as a tag; repeatable.")
 @click.option("--reward", help="What checks answers; told from the answers where it is not given.")
+@click.option(
+    "--heldout",
+    metavar="SHARE",
+    type=click.FloatRange(0.0, 1.0, max_open=True),
+    default=0.0,
+    help="Keep this share apart, as the dataset DATASET-heldout.",
+)
 @click.option("--skip-bad", is_flag=True, help="Leave out rows that cannot be used, instead of refusing.")
 @store_option
 @one_line_errors

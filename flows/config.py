@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from flows.explain import explain
 from models.settings import (
     AcquisitionSettings,
     CheckpointSettings,
@@ -154,7 +155,7 @@ def build_config(values: Mapping[str, Any]) -> TrainConfig:
     try:
         return TrainConfig.model_validate(values)
     except ValidationError as error:
-        raise ConfigError("; ".join(explain(detail) for detail in error.errors())) from None
+        raise ConfigError(explain(error, TrainConfig)) from None
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -226,13 +227,3 @@ def _parse_value(text: str) -> Any:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
-
-
-def explain(detail: Any) -> str:
-    """One thing that pydantic found wrong, in a user's words."""
-    where = ".".join(str(part) for part in detail["loc"])
-    if detail["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-        return f"unknown config key {where!r}"
-    if not where:
-        return str(detail["ctx"]["error"])
-    return f"config {where}: {detail['msg']}, not {detail['input']!r}"

@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
-from flows.config import DEFAULT_STORE, ConfigError, explain, merge, parse_assignments
+from flows.config import DEFAULT_STORE, ConfigError, merge, parse_assignments
+from flows.explain import explain
 from models.settings import (
     AcquisitionSettings,
     ForerollSettings,
@@ -47,8 +48,9 @@ class ReplayConfig(BaseModel):
     """Of the bootstrap, and of which prompts are held out."""
     publish: str = ""
     """Name under which the best is published; empty publishes nothing."""
-    margin: Annotated[float, Field(ge=0.0)] = 0.005
-    """NLL by which the best must beat the published one, on prompts that neither learned from, to be promoted."""
+    margin: Annotated[float, Field(allow_inf_nan=False)] = 0.005
+    """NLL by which the best must beat the published one, on prompts that neither learned from, to be promoted; below 0
+    it is promoted unless it is worse by more than that."""
     heldout: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.1
     """Share of the prompts that are held out for that."""
     dense: bool = False
@@ -94,7 +96,7 @@ class ReplayConfig(BaseModel):
                 for rule in self.rules or ("informative",)
             ]
         except ValidationError as error:
-            raise ConfigError("; ".join(f"--rule: {explain(detail)}" for detail in error.errors())) from None
+            raise ConfigError(f"--rule: {explain(error)}") from None
 
     def plan(self) -> ReplayPlan:
         """What the pipeline is asked for.
@@ -124,7 +126,7 @@ def build_replay_config(values: Mapping[str, Any]) -> ReplayConfig:
     try:
         return ReplayConfig.model_validate(values)
     except ValidationError as error:
-        raise ConfigError("; ".join(explain(detail) for detail in error.errors())) from None
+        raise ConfigError(explain(error, ReplayConfig)) from None
 
 
 def named_predictors(words: Sequence[str], assignments: Sequence[str]) -> dict[str, dict[str, Any]]:

@@ -85,6 +85,9 @@ class Layout:
     def predictor_guard(self, name: str) -> Path:
         return self.predictor(name) / ".guard"
 
+    def publisher_guard(self, name: str) -> Path:
+        return self.predictor(name) / ".publisher"
+
     def promotions(self, name: str) -> Path:
         return self.predictor(name) / "promotions.jsonl"
 

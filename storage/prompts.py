@@ -35,6 +35,12 @@ def prompt_id(messages: Sequence[Message]) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
+def is_held_out(identity: str, share: float) -> bool:
+    """Whether a prompt is among the share that is held out, which is the same in every file: its id decides."""
+    digits = 13  # as many as a float holds
+    return float(int(identity[:digits], 16)) < share * 16.0**digits
+
+
 def canonical(content: str) -> str:
     """A message's text as identity reads it: Unicode NFC, line feeds only, stripped."""
     return unicodedata.normalize("NFC", content.replace("\r\n", "\n").replace("\r", "\n")).strip()

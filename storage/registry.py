@@ -1,12 +1,13 @@
 """Published predictors: immutable numbered versions of a name, and which of them was promoted.
 
-A version is a folder, `predictors/<name>/<number>/`, that appears whole. Which
-one `@best` means is the last line of `promotions.jsonl` beside it.
+A version is a folder, `predictors/<name>/<number>/`, that appears whole. `@best`
+is the last one that `promotions.jsonl` beside it names and that is still there.
 """
 
+import contextlib
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -56,15 +57,29 @@ class Promotion:
     """UTC, ISO 8601."""
 
 
+@contextlib.contextmanager
+def publishing(layout: Layout, name: str) -> Iterator[None]:
+    """Keep other publishers of a name waiting while one compares, publishes and promotes.
+
+    Raises:
+        StoreError: the name is not allowed, or nothing can be written.
+    """
+    with one_at_a_time(layout.publisher_guard(name)):
+        yield
+
+
 def publish(layout: Layout, name: str, version: Version) -> int:
     """Store a version under the next number; a publisher that is killed leaves none.
 
+    The number of a version that was promoted and deleted is not given again.
+
     Raises:
-        StoreError: the name is not allowed, or the file system refuses the write.
+        StoreError: the name is not allowed, the promotions log is damaged, or the file system refuses the write.
     """
     with one_at_a_time(layout.predictor_guard(name)):
         remove_leftovers(layout.predictor(name))
-        number = max(versions(layout, name), default=0) + 1
+        given = [*versions(layout, name), *(line.version for line in promotions(layout, name))]
+        number = max(given, default=0) + 1
         with new_folder(layout.predictor_version(name, number)) as folder:
             _write(folder, version)
     return number
@@ -90,12 +105,28 @@ def promotions(layout: Layout, name: str) -> list[Promotion]:
         StoreError: the log is damaged.
     """
     path = layout.promotions(name)
-    if not path.exists():
-        return []
+    log = []
     try:
-        return [Promotion(**json.loads(line)) for line in path.read_text().splitlines()]
-    except (OSError, ValueError, TypeError) as error:
-        raise StoreError(f"{path} is not readable ({error}): restore it, or set it aside") from error
+        for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+            try:
+                log.append(Promotion(**json.loads(line)))
+            except (ValueError, TypeError) as error:
+                raise StoreError(f"{path}: line {number} is damaged ({error}): mend or delete the line") from error
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise StoreError(f"{path} is not readable ({error})") from error
+    return log
+
+
+def standing_promotions(layout: Layout, name: str) -> list[Promotion]:
+    """The promotions of versions that are still there, oldest first; the last is that of `@best`.
+
+    Raises:
+        StoreError: the log is damaged.
+    """
+    known = versions(layout, name)
+    return [line for line in promotions(layout, name) if line.version in known]
 
 
 def predictor_names(layout: Layout) -> list[str]:
@@ -152,7 +183,7 @@ def read_version(layout: Layout, name: str, number: int) -> Version:
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError, StoreError) as error:
         raise StoreError(
-            f"version {number} of predictor {name} is damaged ({error}): restore or delete {folder}, and use another"
+            f"version {number} of predictor {name} is damaged ({error}): restore or delete {folder}"
         ) from error
 
 
@@ -171,22 +202,29 @@ def list_versions(layout: Layout) -> list[dict[str, Any]]:
     return [row for name in predictor_names(layout) for row in _list_versions(layout, name)]
 
 
-def damaged_versions(layout: Layout) -> list[tuple[str, str]]:
-    """Path below the root and fault of every version that is not as it was published."""
-    faults = []
+def damaged_predictors(layout: Layout) -> list[tuple[str, str]]:
+    """Path below the root and fault of every version that is not as it was published, and of damaged promotion logs."""
+    faulty: list[Path] = []
     for name in predictor_names(layout):
         for number in versions(layout, name):
-            try:
+            with _noting(layout.predictor_version(name, number), faulty):
                 read_version(layout, name, number)
-            except StoreError:
-                path = layout.predictor_version(name, number)
-                faults.append((path.relative_to(layout.root).as_posix(), "damaged"))
-    return faults
+        with _noting(layout.promotions(name), faulty):
+            promotions(layout, name)
+    return [(path.relative_to(layout.root).as_posix(), "damaged") for path in faulty]
+
+
+@contextlib.contextmanager
+def _noting(path: Path, faulty: list[Path]) -> Iterator[None]:
+    try:
+        yield
+    except StoreError:
+        faulty.append(path)
 
 
 def _list_versions(layout: Layout, name: str) -> list[dict[str, Any]]:
     try:
-        log = promotions(layout, name)
+        log = standing_promotions(layout, name)
     except StoreError as error:
         logger.warning("%s", error)
         log = []
@@ -219,15 +257,11 @@ def _write(folder: Path, version: Version) -> None:
 
 
 def _best(layout: Layout, name: str) -> int:
-    log = promotions(layout, name)
-    known = versions(layout, name)
-    numbers = ", ".join(map(str, known))
+    log = standing_promotions(layout, name)
     if not log:
-        raise StoreError(f"predictor {name} has no @best, because no version was promoted; it has: {numbers}")
-    if log[-1].version not in known:
-        raise StoreError(
-            f"version {log[-1].version} of predictor {name}, which was promoted, is gone; it has: {numbers}"
-        )
+        why = "all that were promoted are gone" if promotions(layout, name) else "no version was promoted"
+        numbers = ", ".join(map(str, versions(layout, name)))
+        raise StoreError(f"predictor {name} has no @best, because {why}; it has: {numbers}")
     return log[-1].version
 
 

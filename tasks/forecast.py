@@ -1,10 +1,7 @@
 """Forecasts of a dataset by a published predictor: no run, no policy, no rollout."""
 
-from typing import Annotated
-
 import numpy as np
 import pyarrow as pa
-from pydantic import Field, TypeAdapter, ValidationError
 
 from models.difficulty import build_predictor
 from models.difficulty.base import Predictor
@@ -19,9 +16,7 @@ from storage.prompts import read_dataset
 from storage.registry import Version, read_version, resolve
 from tasks.datasets import dataset_categories, dataset_embeddings
 from tasks.past import past_runs
-from tasks.registry import check_version
-
-_SETTINGS: TypeAdapter[PredictorSettings] = TypeAdapter(Annotated[PredictorSettings, Field(discriminator="name")])
+from tasks.registry import check_version, stored_settings
 
 
 def forecast_dataset(layout: Layout, dataset: str, reference: str) -> pa.Table:
@@ -52,22 +47,6 @@ def forecast_dataset(layout: Layout, dataset: str, reference: str) -> pa.Table:
             "expected_tokens": pa.array(forecast.expected_tokens, from_pandas=True),
         }
     )
-
-
-def stored_settings(version: Version, reference: str) -> PredictorSettings:
-    """The settings that a version was trained with.
-
-    Raises:
-        StoreError: this Foreroll does not know them.
-    """
-    try:
-        found: PredictorSettings = _SETTINGS.validate_python(version.config["predictor"])
-    except (KeyError, ValidationError):
-        raise StoreError(
-            f"predictor {reference} has settings that this Foreroll does not know: use the one that published it, or "
-            "train it anew with `foreroll replay`"
-        ) from None
-    return found
 
 
 def _load(predictor: Predictor, version: Version, reference: str) -> None:

@@ -113,14 +113,14 @@ def leaderboard_rows(report: ReplayReport) -> list[dict[str, Any]]:
 
 def report_json(report: ReplayReport) -> dict[str, Any]:
     """The report as JSON values; what is undefined is null."""
-    found: dict[str, Any] = _no_nan(asdict(report))
+    found: dict[str, Any] = no_nan(asdict(report))
     return found
 
 
 def score_json(line: Line) -> dict[str, Any]:
     """The figures of a line as JSON values, a metric as [value, low, high]."""
     return {
-        name: {metric: _no_nan([one.value, one.low, one.high]) for metric, one in scores.items()}
+        name: {metric: no_nan([one.value, one.low, one.high]) for metric, one in scores.items()}
         for name, scores in line.scores.items()
     }
 
@@ -180,9 +180,9 @@ def _table(rows: Sequence[Sequence[str]]) -> list[str]:
     return ["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *below)]
 
 
-def _no_nan(value: Any) -> Any:
+def no_nan(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _no_nan(one) for key, one in value.items()}
+        return {key: no_nan(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
-        return [_no_nan(one) for one in value]
+        return [no_nan(one) for one in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

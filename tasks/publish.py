@@ -1,170 +1,143 @@
 """Publishes the best predictor of a replay, and promotes it where it beats the version that was the best so far.
 
-The comparison is on prompts that neither has learned from: a share of them is
-held out by a hash of their ids, both predictors are trained anew on their own
-groups of all other prompts, and both forecast the groups of those held out.
+One publisher of a name at a time compares, publishes and promotes, and sees what
+another did while it walked the history. A version that was published and not
+promoted is compared again: its publisher was killed, or the margin is another.
 """
 
-from collections.abc import Sequence
-from dataclasses import asdict, replace
-from itertools import groupby
+from dataclasses import asdict
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-from pydantic import TypeAdapter, ValidationError
-
-from models.difficulty import build_predictor
-from models.difficulty.base import Predictor
 from models.difficulty.inputs import reads_past
-from models.difficulty.metrics import forecast_quality
-from models.records import Observation, Pool
-from models.seeding import derive_seed
-from models.settings import PredictorSettings
 from storage.errors import StoreError
 from storage.layout import Layout
 from storage.past import commits_digest
 from storage.prompts import dataset_digest
-from storage.registry import list_versions, promote, promotions, publish, read_version
-from storage.replay import RunSteps
-from storage.runs import Run
-from tasks.leaderboard import SCORE, ReplayReport, score_json
-from tasks.past import past_runs
-from tasks.registry import make_version
+from storage.registry import (
+    promote,
+    promotions,
+    publish,
+    publishing,
+    read_version,
+    standing_promotions,
+    versions,
+)
+from tasks.heldout import Side
+from tasks.leaderboard import SCORE, ReplayReport, no_nan, score_json
+from tasks.promotion import History, Verdict, compare
+from tasks.registry import make_version, stored_settings
 from tasks.replay_plan import ReplayPlan
 from tasks.replay_pool import stored_datasets
-from tasks.walk import Walk, learned_groups
+from tasks.walk import Contender, Walk, learned_groups
 
 
-def already_published(layout: Layout, plan: ReplayPlan, records: Sequence[Run], chosen: Sequence[RunSteps]) -> str:
-    """What to say when the newest version was trained on this very history by this very replay; else nothing."""
-    known = [one for one in list_versions(layout) if one["name"] == plan.publish]
-    if not known:
-        return ""
-    newest = known[-1]
-    runs = {run: {"step": step, "sha256": commits_digest(layout, run, step)} for run, step in _snapshot(chosen).items()}
-    datasets = {name: dataset_digest(layout, name) for name in stored_datasets(layout, records)}
-    lineage = newest["lineage"]
-    same = (lineage["runs"], lineage["datasets"], newest["scores"]["asked"]) == (runs, datasets, _asked(plan, chosen))
-    return f"nothing new since version {newest['version']} of {plan.publish}: nothing done" if same else ""
+def already_published(layout: Layout, plan: ReplayPlan, history: History) -> str:
+    """What to say when the newest version was trained on this very history by this very replay; else nothing.
+
+    Raises:
+        StoreError: the promotions log is damaged, or nothing can be written.
+    """
+    promotions(layout, plan.publish)  # a damaged log is found before the history is walked
+    number = _published(layout, plan, history)
+    if not number or _is_best(layout, plan.publish, number):
+        return f"{_nothing_new(plan, number)}: nothing done" if number else ""
+    with publishing(layout, plan.publish):
+        return _settle(layout, plan, history, number)
 
 
-def publish_best(
-    walk: Walk, plan: ReplayPlan, report: ReplayReport, records: Sequence[Run], chosen: Sequence[RunSteps]
-) -> str:
+def publish_best(walk: Walk, plan: ReplayPlan, report: ReplayReport, history: History) -> str:
     """Publish the first of the leaderboard, trained on all groups; says under which number, and whether it is promoted.
 
     Raises:
-        StoreError: no group was judged, or a version is damaged.
+        StoreError: no group was judged, the promotions log is damaged, or nothing can be written.
     """
     if not report.groups:
         raise StoreError("nothing is published: the history has no group to learn from")
     winner = next(one for one in walk.contenders if one.label == report.lines[0].label)
+    with publishing(walk.layout, plan.publish):
+        if number := _published(walk.layout, plan, history):
+            return _settle(walk.layout, plan, history, number)
+        verdict = compare(walk.layout, plan, history, Side(winner.settings, learned_groups(walk)))
+        number = _publish(walk, plan, report, history, winner, verdict)
+        if verdict.promoted:
+            promote(walk.layout, plan.publish, number, verdict.reason)
+    what = "promoted to @best" if verdict.promoted else "not promoted"
+    return f"{winner.label} is version {number} of {plan.publish}, {what}: {verdict.reason}"
+
+
+def _published(layout: Layout, plan: ReplayPlan, history: History) -> int:
+    """The newest version, if it is whole and was trained on this very history by this very replay; else 0."""
+    number = max(versions(layout, plan.publish), default=0)
+    try:
+        version = read_version(layout, plan.publish, number)
+    except StoreError:
+        return 0
+    same = (
+        version.lineage["runs"] == {run.run: _lineage(layout, run.run, steps.steps[-1]) for run, steps in history}
+        and version.lineage["datasets"] == {name: dataset_digest(layout, name) for name in _datasets(layout, history)}
+        and version.scores.get("asked") == _asked(plan, history)
+    )
+    return number if same else 0
+
+
+def _settle(layout: Layout, plan: ReplayPlan, history: History, number: int) -> str:
+    """Promote a version that was published before, if it is not the best already and is better by now."""
+    nothing = _nothing_new(plan, number)
+    if _is_best(layout, plan.publish, number):
+        return f"{nothing}: nothing done"
+    version = read_version(layout, plan.publish, number)
+    settings = stored_settings(version, f"{plan.publish}@{number}")
+    verdict = compare(layout, plan, history, Side(settings, version.past))
+    if not verdict.promoted:
+        return f"{nothing}, which is not promoted: {verdict.reason}"
+    promote(layout, plan.publish, number, verdict.reason)
+    return f"{nothing}, which is promoted to @best now: {verdict.reason}"
+
+
+def _is_best(layout: Layout, name: str, number: int) -> bool:
+    return [line.version for line in standing_promotions(layout, name)[-1:]] == [number]
+
+
+def _nothing_new(plan: ReplayPlan, number: int) -> str:
+    return f"nothing new since version {number} of {plan.publish}"
+
+
+def _publish(
+    walk: Walk, plan: ReplayPlan, report: ReplayReport, history: History, winner: Contender, verdict: Verdict
+) -> int:
     assert winner.trial is not None
-    best = promotions(walk.layout, plan.publish)[-1:]
-    groups = learned_groups(walk)
-    heldout = _heldout_rows(walk.pool, plan)
-    ours = heldout_nll(walk, winner.settings, groups, heldout)
-    theirs = _published_nll(walk, plan.publish, best[0].version, heldout) if best else float("nan")
-    promoted, reason = _judge(ours, theirs, plan.margin, best[0].version if best else 0)
+    heldout = {SCORE: verdict.nll, "best": verdict.best, "published": verdict.best_nll, "prompts": verdict.prompts}
     version = make_version(
         walk.layout,
         winner.settings,
         {} if reads_past(winner.settings) else winner.trial.predictor.state_dict(),
-        past=groups,
-        snapshot=_snapshot(chosen),
-        datasets=stored_datasets(walk.layout, records),
+        past=learned_groups(walk),
+        snapshot={run.run: steps.steps[-1] for run, steps in history},
+        datasets=_datasets(walk.layout, history),
         scores={
-            "asked": _asked(plan, chosen),
+            "asked": _asked(plan, history),
             "replay": score_json(report.lines[0]),
             "leaderboard": {line.label: line.score for line in report.lines},
-            "heldout": {SCORE: _or_none(ours), "published": _or_none(theirs), "prompts": int(heldout.sum())},
+            "heldout": no_nan(heldout),
         },
     )
-    number = publish(walk.layout, plan.publish, version)
-    if promoted:
-        promote(walk.layout, plan.publish, number, reason)
-    what = "promoted to @best" if promoted else "not promoted"
-    return f"{winner.label} is version {number} of {plan.publish}, {what}: {reason}"
+    return publish(walk.layout, plan.publish, version)
 
 
-def heldout_nll(walk: Walk, settings: PredictorSettings, groups: pa.Table, heldout: np.ndarray) -> float:
-    """NLL on the replayed groups of prompts that are held out, after learning from `groups` of all others.
-
-    Args:
-        groups: rows of `schemas.PAST`.
-        heldout: [pool] which prompts.
-    """
-    ids = pa.array([one for one, out in zip(walk.pool.prompt_ids, heldout, strict=True) if not out], pa.string())
-    predictor = train_on(settings, walk.pool, groups.filter(pc.is_in(groups["prompt_id"], ids)))
-    row, successes, valid = (walk.shared.column(name).astype(np.int64) for name in ("row", "successes", "valid"))
-    weight = walk.shared.column("weight").astype(np.float64)
-    kept = np.flatnonzero(heldout[row] & (weight > 0))
-    rows, place = np.unique(row[kept], return_inverse=True)
-    forecast = predictor.forecast(rows, seed=derive_seed(0, "heldout"))
-    return forecast_quality(forecast.p_success[place], successes[kept], valid[kept], weight[kept])[SCORE]
+def _lineage(layout: Layout, run: str, step: int) -> dict[str, Any]:
+    return {"step": step, "sha256": commits_digest(layout, run, step)}
 
 
-def train_on(settings: PredictorSettings, pool: Pool, groups: pa.Table) -> Predictor:
-    """A predictor that has learned from groups, in their order.
-
-    Args:
-        groups: rows of `schemas.PAST`; those of prompts that are not in the pool are passed over.
-    """
-    past = past_runs(groups, pool.prompt_ids)
-    if reads_past(settings):
-        return build_predictor(settings, replace(pool, past=past), seed=derive_seed(0, "predictor"))
-    predictor = build_predictor(settings, pool, seed=derive_seed(0, "predictor"))
-    for (_, step), places in groupby(range(len(past)), key=lambda at: (past.run[at], past.step[at])):
-        part = np.array(list(places))
-        observation = Observation(past.row[part], past.successes[part], past.valid[part], past.mean_tokens[part])
-        predictor.observe(observation, seed=derive_seed(0, int(step), "observe"))
-    return predictor
+def _datasets(layout: Layout, history: History) -> list[str]:
+    return stored_datasets(layout, [run for run, _ in history])
 
 
-def _heldout_rows(pool: Pool, plan: ReplayPlan) -> np.ndarray:
-    """[pool] whether a prompt is held out: the same ones whatever else the pool holds."""
-    seeds = np.array([derive_seed(plan.seed, "heldout", one) for one in pool.prompt_ids], np.float64)
-    return seeds / 2.0**63 < plan.heldout
-
-
-def _published_nll(walk: Walk, name: str, number: int, heldout: np.ndarray) -> float:
-    """The same of a published version, trained anew without the prompts that are held out."""
-    version = read_version(walk.layout, name, number)
-    try:
-        settings: PredictorSettings = TypeAdapter(PredictorSettings).validate_python(version.config["predictor"])
-    except ValidationError as error:
-        raise StoreError(f"version {number} of predictor {name} has settings that are unknown here: {error}") from None
-    return heldout_nll(walk, settings, version.past, heldout)
-
-
-def _judge(ours: float, theirs: float, margin: float, best: int) -> tuple[bool, str]:
-    """Whether the new version is promoted, and why."""
-    if not best:
-        return True, "it is the first"
-    compared = f"held-out {SCORE} {ours:.4f} against {theirs:.4f} of version {best}"
-    if not np.isfinite(ours) or not np.isfinite(theirs):
-        return False, f"{compared}: no held-out prompt was rolled out"
-    if theirs - ours > margin:
-        return True, f"{compared}, better by more than the margin {margin:g}"
-    return False, f"{compared}, not better by more than the margin {margin:g}"
-
-
-def _asked(plan: ReplayPlan, chosen: Sequence[RunSteps]) -> dict[str, Any]:
+def _asked(plan: ReplayPlan, history: History) -> dict[str, Any]:
     """What, beside the history, decides what is published."""
     return {
         "predictors": {label: asdict(settings) for label, settings in plan.predictors.items()},
-        "steps": {one.run: len(one.steps) for one in chosen},
+        "steps": {run.run: len(steps.steps) for run, steps in history},
         "where": plan.where,
         "seed": plan.seed,
         "heldout": plan.heldout,
     }
-
-
-def _snapshot(chosen: Sequence[RunSteps]) -> dict[str, int]:
-    return {one.run: one.steps[-1] for one in chosen}
-
-
-def _or_none(value: float) -> float | None:
-    return value if np.isfinite(value) else None

@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Annotated, Any
 
 import pyarrow as pa
+from pydantic import Field, TypeAdapter, ValidationError
 
 from models.difficulty.base import State
 from models.difficulty.inputs import encoder_of
@@ -17,6 +18,8 @@ from storage.prompts import dataset_digest
 from storage.registry import Version
 from storage.schemas import SCHEMA_VERSION
 from tasks.versions import library_versions
+
+_SETTINGS: TypeAdapter[PredictorSettings] = TypeAdapter(Annotated[PredictorSettings, Field(discriminator="name")])
 
 
 def make_version(
@@ -60,6 +63,22 @@ def make_version(
 def settings_of(settings: PredictorSettings) -> dict[str, Any]:
     """The settings that what a predictor has learned goes with: all but where it began, and with which past runs."""
     return {name: value for name, value in asdict(settings).items() if name not in ("start", "past")}
+
+
+def stored_settings(version: Version, reference: str) -> PredictorSettings:
+    """The settings that a version was trained with.
+
+    Raises:
+        StoreError: this Foreroll does not know them.
+    """
+    try:
+        found: PredictorSettings = _SETTINGS.validate_python(version.config["predictor"])
+    except (KeyError, ValidationError):
+        raise StoreError(
+            f"predictor {reference} has settings that this Foreroll does not know: use the one that published it, or "
+            "train it anew with `foreroll replay`"
+        ) from None
+    return found
 
 
 def check_version(version: Version, reference: str, settings: PredictorSettings) -> None:

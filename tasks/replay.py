@@ -35,17 +35,18 @@ def replay_history(plan: ReplayPlan) -> ReplayReport:
     layout = open_store(plan.store)
     chosen = find_steps(layout, plan.runs, plan.where)
     records = [_record(layout, one.run) for one in chosen]
-    done = already_published(layout, plan, records, chosen) if plan.publish else ""
+    history = list(zip(records, chosen, strict=True))
+    done = already_published(layout, plan, history) if plan.publish else ""
     if done:
         return ReplayReport(store=str(layout.root), published=done)
     pool, faults = replay_pool(layout, records, plan.predictors.values(), embedded=rules_embed(records, plan.rules))
     faults += [fault for one in chosen for fault in one.faults]
     contenders = [Contender(label, settings) for label, settings in plan.predictors.items()]
     walk = Walk(layout, pool, contenders, faults, alone=len(chosen) == 1, rules=plan.rules)
-    for record, steps in zip(records, chosen, strict=True):
+    for record, steps in history:
         walk_run(walk, record, steps)
     report = _report(walk, records, plan.seed)
-    return replace(report, published=publish_best(walk, plan, report, records, chosen)) if plan.publish else report
+    return replace(report, published=publish_best(walk, plan, report, history)) if plan.publish else report
 
 
 def _report(walk: Walk, records: Sequence[Run], seed: int) -> ReplayReport:

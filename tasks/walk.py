@@ -87,7 +87,7 @@ def walk_run(walk: Walk, record: Run, chosen: RunSteps) -> None:
     logprobs = any(reads_logprobs(one.settings) for one in walk.contenders)
     for stored in read_steps(walk.layout, chosen, walk.faults, logprobs=logprobs):
         groups = _known(walk, stored.groups, unknown)
-        observation = _observation(walk, groups, stored.tokens)
+        observation = observed(groups, stored.tokens, walk.row_of)
         walk.stored_forecasts += len(stored.candidates)
         for contender in walk.contenders:
             _walk_step(walk, contender, log, stored, observation, seed)
@@ -195,9 +195,7 @@ def _remember(walk: Walk, step: int, groups: pa.Table, observation: Observation)
         successes=observation.successes.astype(np.int16),
         valid=observation.valid.astype(np.int16),
         mean_tokens=observation.mean_tokens,
-        weight=candidate_weights(
-            groups["propensity"].to_numpy(zero_copy_only=False).astype(np.float64), groups["round"].to_numpy()
-        ).astype(np.float32),
+        weight=group_weights(groups),
         decision=np.array([_DECISIONS.get(one, -1) for one in groups["decision"].to_pylist()], np.int8),
     )
     walk.steps.append((walk.runs[-1], step))
@@ -205,6 +203,12 @@ def _remember(walk: Walk, step: int, groups: pa.Table, observation: Observation)
 
 
 _DECISIONS = {name: at for at, name in enumerate(SELECTED)}
+
+
+def group_weights(groups: pa.Table) -> np.ndarray:
+    """[G] what each group counts for when all candidates are meant: `candidate_weights`."""
+    propensity = groups["propensity"].to_numpy(zero_copy_only=False).astype(np.float64)
+    return candidate_weights(propensity, groups["round"].to_numpy()).astype(np.float32)
 
 
 def _known(walk: Walk, groups: pa.Table, unknown: dict[str, int]) -> pa.Table:
@@ -217,10 +221,11 @@ def _known(walk: Walk, groups: pa.Table, unknown: dict[str, int]) -> pa.Table:
     return groups if all(kept) else groups.filter(pa.array(kept, pa.bool_()))
 
 
-def _observation(walk: Walk, groups: pa.Table, tokens: pa.Table | None) -> Observation:
+def observed(groups: pa.Table, tokens: pa.Table | None, row_of: Mapping[str, int]) -> Observation:
+    """What came of groups, all of prompts that have a row."""
     ids = groups["prompt_id"].to_pylist()
     return Observation(
-        rows=np.array([walk.row_of[prompt_id] for prompt_id in ids], np.int64),
+        rows=np.array([row_of[prompt_id] for prompt_id in ids], np.int64),
         successes=groups["successes"].to_numpy().astype(np.int64),
         valid=groups["valid"].to_numpy().astype(np.int64),
         mean_tokens=groups["mean_tokens"].to_numpy(zero_copy_only=False).astype(np.float64),

@@ -11,7 +11,7 @@ import click
 from storage.catalog import damaged_files
 from storage.errors import StoreError
 from storage.files import is_writable
-from storage.registry import damaged_versions
+from storage.registry import damaged_predictors
 from storage.runs import list_runs
 from storage.store import FORMAT_VERSION, open_store
 
@@ -45,7 +45,7 @@ def _examine_store(store: Path) -> int:
         return 0
     try:
         layout = open_store(store)
-        problems = [f"{path}: {problem}" for path, problem in (*damaged_files(layout), *damaged_versions(layout))]
+        problems = [f"{path}: {problem}" for path, problem in (*damaged_files(layout), *damaged_predictors(layout))]
         runs = len(list_runs(layout))
     except StoreError as error:
         click.echo(f"store          {error}")

@@ -17,6 +17,7 @@ from storage.importers.faults import SHOWN, one_line, summary
 from storage.importers.prompts import find_prompt_columns
 from storage.importers.sources import expand, kind_of
 from storage.layout import Layout, check_name
+from storage.prompts import is_held_out
 from storage.store import open_store
 from tasks.answers import FORMS, UNTOLD, reads
 
@@ -32,19 +33,22 @@ def add_prompts(
     where: Sequence[str],
     tags: Sequence[str],
     reward: str | None,
+    heldout: float,
     skip_bad: bool,
 ) -> None:
-    """Store files of prompts as a dataset, and print what was found in them.
+    """Store files of prompts as a dataset, or one and its held-out part, and print what was found in them.
 
     Raises:
         StoreError: a file or a row cannot be used; with `skip_bad`, such rows are left out.
     """
-    if check_name("dataset", name) in BUILTIN:
-        raise StoreError(f"dataset {name} is built in: choose another name")
+    names = [name, *([f"{name}-heldout"] if heldout else [])]
+    for one in names:
+        if check_name("dataset", one) in BUILTIN:
+            raise StoreError(f"dataset {one} is built in: choose another name")
     _check_store(store)
     chosen = Where(parse_pairs("--where", where))
     sources = _find(files, columns, tags, chosen)
-    found = _look_through(sources, chosen, reward)
+    found = _look_through(sources, chosen, reward, heldout)
     if found.faults and not skip_bad:
         raise StoreError(
             f"{len(found.faults):,} of {found.rows:,} rows cannot be used; mend them, or leave them out with "
@@ -52,12 +56,25 @@ def add_prompts(
         )
     if not found.prompts:
         raise StoreError(f"no prompts in {', '.join(path.name for path in sources)}: nothing was added")
+    sizes = dict(zip(names, (found.prompts - found.heldout, found.heldout), strict=False))
+    if not all(sizes.values()):
+        raise StoreError(
+            f"--heldout {heldout:g} of {found.prompts:,} prompts holds {found.heldout:,} out: nothing was added; "
+            "choose another share, or add the held-out ones from a file of their own"
+        )
     reward = reward or _reward_of(found)
     _tell(found, reward)
-    if add_dataset(open_store(store, create=True), name, sources, chosen, reward, partial(reads, reward), show_rows):
-        click.echo(f"added dataset {name}: {found.prompts:,} prompts")
-    else:
-        click.echo(f"dataset {name} has just these {found.prompts:,} prompts already: nothing was added")
+    layout = open_store(store, create=True)
+    for one, size in sizes.items():
+        keep = partial(_belongs, heldout, one != name)
+        if add_dataset(layout, one, sources, chosen, reward, partial(reads, reward), keep, show_rows):
+            click.echo(f"added dataset {one}: {size:,} prompts")
+        else:
+            click.echo(f"dataset {one} has just these {size:,} prompts already: nothing was added")
+
+
+def _belongs(share: float, heldout: bool, identity: str) -> bool:
+    return is_held_out(identity, share) == heldout
 
 
 def check_prompts(store: Path, target: str, *, columns: Sequence[str], where: Sequence[str], reward: str | None) -> int:
@@ -100,10 +117,9 @@ def _find(files: Sequence[Path], columns: Sequence[str], tags: Sequence[str], wh
     return sources
 
 
-def _look_through(sources: Sources, where: Where, reward: str | None) -> Survey:
-    if reward is None:
-        return survey(sources, where, FORMS, strict=False, watch=show_rows)
-    return survey(sources, where, {reward: partial(reads, reward)}, strict=True, watch=show_rows)
+def _look_through(sources: Sources, where: Where, reward: str | None, heldout: float = 0.0) -> Survey:
+    rewards = FORMS if reward is None else {reward: partial(reads, reward)}
+    return survey(sources, where, rewards, strict=reward is not None, heldout=heldout, watch=show_rows)
 
 
 def _reward_of(found: Survey) -> str:

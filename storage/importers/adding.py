@@ -15,7 +15,7 @@ from storage.importers.prompts import Parsed, Prompt, PromptColumns, parse_promp
 from storage.importers.sources import Watch, unwatched
 from storage.importers.texts import text_fault
 from storage.layout import Layout
-from storage.prompts import prompt_id, read_dataset, stream_dataset
+from storage.prompts import is_held_out, prompt_id, read_dataset, stream_dataset
 
 _BATCH = 10_000
 
@@ -32,6 +32,8 @@ class Survey:
     rows: int = 0
     prompts: int = 0
     """Different ones that can be used."""
+    heldout: int = 0
+    """Those of them that are held out."""
     duplicates: int = 0
     """Rows with the problem of an earlier row."""
     conflicts: list[Fault] = field(default_factory=list)
@@ -43,11 +45,18 @@ class Survey:
 
 
 def survey(
-    sources: Sources, where: Where, rewards: Mapping[str, Reads], *, strict: bool, watch: Watch[Parsed] = unwatched
+    sources: Sources,
+    where: Where,
+    rewards: Mapping[str, Reads],
+    *,
+    strict: bool,
+    heldout: float = 0.0,
+    watch: Watch[Parsed] = unwatched,
 ) -> Survey:
     """Look through files.
 
     Args:
+        heldout: share of the prompts that is held out.
         strict: an answer that the rewards cannot be told from is a fault of its row; else it only rules them out.
     """
     found = Survey(rewards=list(rewards))
@@ -65,6 +74,7 @@ def survey(
             _count(found, first, prompt, path, parsed.number)
             found.rewards = [name for name in found.rewards if rewards[name](prompt.answer)]
     found.prompts = len(first)
+    found.heldout = sum(is_held_out(identity, heldout) for identity in first)
     return found
 
 
@@ -88,14 +98,20 @@ def add_dataset(
     where: Where,
     reward: str,
     reads: Reads,
+    keep: Callable[[str], bool] = lambda identity: True,
     watch: Watch[Parsed] = unwatched,
 ) -> bool:
     """Store the prompts that can be used, each problem once; False where the store has just these already.
 
+    Args:
+        keep: whether a prompt of this identity belongs to the dataset.
+
     Raises:
         StoreError: another dataset has the name, or a file cannot be read.
     """
-    return stream_dataset(layout, name, _batches(_distinct(sources, where, reads, watch), reward))
+    distinct = _distinct(sources, where, reads, watch)
+    kept = ((identity, prompt) for identity, prompt in distinct if keep(identity))
+    return stream_dataset(layout, name, _batches(kept, reward))
 
 
 def _distinct(sources: Sources, where: Where, reads: Reads, watch: Watch[Parsed]) -> Iterator[tuple[str, Prompt]]:

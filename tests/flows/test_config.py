@@ -74,7 +74,7 @@ def test_a_published_predictor_to_begin_with_is_set_as_from_and_stored_as_from(t
     assert assigned.identity()["predictor.from"] == "base@best"
     over = merge(stored, parse_assignments(["predictor=kalman"]))
     assert build_config(over).predictor == KalmanSettings()
-    with pytest.raises(ConfigError, match=r"unknown config key 'predictor\.mopps\.start'"):
+    with pytest.raises(ConfigError, match=r"unknown config key 'predictor\.start': there are from, name, "):
         build_config({"predictor": {"name": "mopps", "start": "base@best"}})
 
 
@@ -120,8 +120,10 @@ def test_assignments_are_read_as_toml_and_else_as_text() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"updates": {"lr": 1.0}}, "unknown config key 'updates'"),
-        ({"update": {"learning_rate": 1.0}}, "unknown config key 'update.learning_rate'"),
+        ({"updates": {"lr": 1.0}}, "unknown config key 'updates': did you mean 'update'?"),
+        ({"update": {"learning_rate": 1.0}}, "unknown config key 'update.learning_rate': there are lr, weight_decay, "),
+        ({"predictor": {"name": "mopps", "decays": 1}}, "unknown config key 'predictor.decays': did you mean 'decay'?"),
+        ({"predictor": {"name": "mopps", "decay": 2}}, "config predictor.decay: Input should be less than or equal to"),
         ({"steps": 0}, "config steps: Input should be greater than or equal to 1, not 0"),
         ({"update": {"lr": float("nan")}}, "config update.lr: Input should be greater than 0, not nan"),
         ({"predictor": "oracle"}, "config predictor: Input tag 'oracle'"),

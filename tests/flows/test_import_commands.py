@@ -1,6 +1,7 @@
 """`prompts add`, `prompts check` and `history import`, as a user calls them: clear reports, and no traceback."""
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,34 @@ def test_adding_prompts_prints_what_was_found_and_makes_the_store(tmp_path: Path
     listed = foreroll("sql", "--store", tmp_path / "new", "--format", "csv", query)
     assert listed.output.splitlines()[1:3] == ["what is 0 + 1?,1,arithmetic,0", "what is 1 + 1?,2,arithmetic,1"]
     assert "sums     4        arithmetic" in foreroll("prompts", "list", "--store", tmp_path / "new").output
+
+
+def test_a_share_is_held_out_as_a_dataset_of_its_own_the_same_prompts_in_any_file(tmp_path: Path) -> None:
+    rows = [{"question": f"what is {one} + 1?", "answer": str(one + 1)} for one in range(2000)]
+    options = ("--name", "sums", "--heldout", "0.2", "--store")
+    texts = {}
+    for name, some in (("all", rows), ("half", rows[::2])):
+        added = foreroll("prompts", "add", write(tmp_path / name, some), *options, tmp_path / f"{name}-store")
+        assert added.exit_code == 0
+        query = "select text, dataset from prompts"
+        listed = foreroll("sql", "--store", tmp_path / f"{name}-store", "--format", "json", query)
+        texts[name] = {row["text"]: row["dataset"] for row in map(json.loads, listed.output.splitlines())}
+        sizes = Counter(texts[name].values())
+        assert f"added dataset sums: {sizes['sums']:,} prompts\nadded dataset sums-heldout: " in added.output
+        assert abs(sizes["sums-heldout"] / len(some) - 0.2) < 4 * (0.2 * 0.8 / len(some)) ** 0.5
+    assert texts["half"].items() <= texts["all"].items() and len(texts["all"]) == len(rows)
+    again = foreroll("prompts", "add", tmp_path / "all", *options, tmp_path / "all-store")
+    assert again.exit_code == 0 and again.output.count("prompts already: nothing was added") == 2
+
+
+def test_a_share_that_leaves_a_dataset_empty_is_refused(tmp_path: Path) -> None:
+    file = write(tmp_path / "sums.jsonl", PROMPTS)
+    for share, held in (("0.0001", 0), ("0.9999", 4)):
+        done = foreroll("prompts", "add", file, "--name", "sums", "--heldout", share, "--store", tmp_path / "new")
+        assert done.exit_code == 2 and f"of 4 prompts holds {held} out: nothing was added; choose" in done.output
+    taken = foreroll("prompts", "add", file, "--name", "countdown", "--heldout", "0.5", "--store", tmp_path / "new")
+    assert taken.exit_code == 2 and "dataset countdown-heldout is built in: choose another name" in taken.output
+    assert not (tmp_path / "new").exists()
 
 
 def test_bad_rows_refuse_the_file_ten_are_named_and_can_be_left_out(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from storage.errors import StoreError
 from storage.layout import Layout
 from storage.registry import (
     Version,
-    damaged_versions,
+    damaged_predictors,
     predictor_names,
     promote,
     promotions,
@@ -31,7 +31,7 @@ from tests.storage.small_registry import make_version
 def test_a_version_reads_back_as_it_was_published(layout: Layout) -> None:
     version = make_version(rate=0.25)
     assert publish(layout, "base", version) == 1
-    assert damaged_versions(layout) == []
+    assert damaged_predictors(layout) == []
     found = read_version(layout, "base", 1)
     assert found.past.equals(version.past) and (found.scores, found.lineage) == (version.scores, version.lineage)
     assert set(found.state) == {"alpha", "counts"}
@@ -78,7 +78,7 @@ def test_a_reference_means_a_number(layout: Layout) -> None:
         ("base@", "predictor 'base@': after the @ comes the number of a version, latest or best"),
         ("base@newest", "predictor 'base@newest': after the @ comes the number of a version, latest or best"),
         ("other@best", "predictor other has no @best, because no version was promoted; it has: 1"),
-        ("base@best", "version 3 of predictor base, which was promoted, is gone; it has: 1, 2"),
+        ("base@best", "predictor base has no @best, because all that were promoted are gone; it has: 1, 2"),
         ("../escape", "predictor name '../escape' is not allowed: use up to 64 of a-z, 0-9, '.', '_' and '-', "
                       "beginning with a letter or digit"),
     ],
@@ -103,9 +103,31 @@ def test_promotions_are_logged_with_reason_and_time(layout: Layout) -> None:
     assert log == sorted(log, key=lambda line: line.promoted_at)
     with pytest.raises(StoreError, match="predictor base has no version 2"):
         promote(layout, "base", 2, "not there")
-    layout.promotions("base").write_text("{")
-    with pytest.raises(StoreError, match=r"promotions\.jsonl is not readable"):
-        resolve(layout, "base@best")
+
+
+def test_a_damaged_log_of_promotions_is_named_with_its_line(layout: Layout) -> None:
+    publish(layout, "base", make_version())
+    promote(layout, "base", 1, "because")
+    path = layout.promotions("base")
+    path.write_bytes(path.read_bytes() + b'{"version": 1, \xff')
+    assert damaged_predictors(layout) == [("predictors/base/promotions.jsonl", "damaged")]
+    for refused in (lambda: resolve(layout, "base@best"), lambda: promote(layout, "base", 1, "again")):
+        with pytest.raises(StoreError, match=r"promotions\.jsonl: line 2 is damaged \(.*\): mend or delete the line"):
+            refused()
+    path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
+    assert resolve(layout, "base@best") == ("base", 1) and damaged_predictors(layout) == []
+
+
+def test_best_is_the_last_promoted_version_that_is_there_and_a_promoted_number_is_not_given_again(
+    layout: Layout,
+) -> None:
+    for number in (1, 2, 3):
+        assert publish(layout, "base", make_version()) == number
+        promote(layout, "base", number, "better")
+    shutil.rmtree(layout.predictor_version("base", 3))
+    assert resolve(layout, "base@best") == ("base", 2)
+    assert publish(layout, "base", make_version()) == 4
+    assert resolve(layout, "base@best") == ("base", 2)
 
 
 @pytest.mark.parametrize("file", ["state.safetensors", "past.parquet", "lineage.json", "scores.json", "config.json"])
@@ -120,7 +142,7 @@ def test_a_damaged_version_is_named(layout: Layout, file: str, damage: str) -> N
         path.write_bytes(data[: len(data) // 2])
     else:
         path.write_bytes(data[:1] + bytes([data[1] ^ 0xFF]) + data[2:])
-    assert damaged_versions(layout) == [("predictors/base/1", "damaged")]
+    assert damaged_predictors(layout) == [("predictors/base/1", "damaged")]
     with pytest.raises(StoreError, match=r"^version 1 of predictor base is damaged \(.*\): restore or delete /.*"):
         read_version(layout, "base", 1)
 
