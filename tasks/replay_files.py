@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from storage.errors import StoreError
 from storage.files import make_folder, write_over
-from tasks.leaderboard import ReplayReport, report_markdown
+from tasks.leaderboard import ReplayReport
+from tasks.leaderboard_text import report_markdown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

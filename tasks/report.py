@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from models.difficulty.metrics import candidate_weights, forecast_quality
+from models.difficulty.metrics import forecast_quality
 from models.records import Floats
 from storage.layout import Layout
 from storage.queries import heldout_ends, judged_groups, run_totals
+from tasks.observed import group_weights
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ def build_report(layout: Layout, run: str) -> RunReport:
         store=str(layout.root),
         totals=run_totals(layout, run),
         quality=_quality(groups),
-        unbiased=_quality(groups, candidate_weights(groups["propensity"].to_numpy(), groups["round"].to_numpy())),
+        unbiased=_quality(groups, group_weights(groups)),
         heldout=_heldout(heldout_ends(layout, run)),
     )
 

@@ -10,10 +10,11 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from models.difficulty.metrics import candidate_weights, forecast_quality
+from models.difficulty.metrics import forecast_quality
 from models.policy.advantages import group_advantages
 from models.policy.update import NOTHING_TO_LEARN
 from models.records import Floats, Ints, Observation, Sample, UpdateStats
+from tasks.observed import group_weights
 from tasks.predict import read_forecasts
 from tasks.score import read_outcomes
 from tasks.stage import stage
@@ -150,8 +151,7 @@ def _weights(bench: Workbench, step: int, rows: Ints) -> Floats:
     acquired = bench.history.read_rounds("acquisitions", step)
     acquired = acquired.filter(pc.is_in(acquired["decision"], pa.array(CHOSEN)))
     ids = pa.array([bench.pool.prompt_ids[row] for row in rows], pa.string())
-    found = acquired.take(pc.index_in(ids, acquired["prompt_id"]))
-    return candidate_weights(found["propensity"].to_numpy(), found["round"].to_numpy())
+    return group_weights(acquired.take(pc.index_in(ids, acquired["prompt_id"])))
 
 
 def _null_if_nan(value: float | int | str | None) -> float | int | str | None:

@@ -7,21 +7,19 @@ past runs that it pinned, and what it began with; its own predictor then
 forecasts what it stored.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from models.difficulty import build_predictor
 from models.difficulty.base import Predictor, State
 from models.difficulty.inputs import reads_logprobs, reads_past
-from models.difficulty.metrics import candidate_weights
 from models.difficulty.prequential import SELECTED, Tally, chance_of
 from models.difficulty.trial import Trial
-from models.records import Floats, Ints, Observation, PastRuns, Pool
+from models.records import Observation, PastRuns, Pool
 from models.seeding import derive_seed
 from models.settings import PredictorSettings
 from storage.errors import StoreError
@@ -30,10 +28,13 @@ from storage.registry import Version
 from storage.replay import RunSteps, StoredStep, read_steps
 from storage.runs import Run
 from storage.schemas import PAST
+from tasks.observed import considered, group_weights, known_groups, observed
 from tasks.past import past_runs, read_past, runs_read
 from tasks.registry import settings_of
 from tasks.selectors import RunLog, SelectorValue
 from tasks.start import begin_with, forked_state, join_past, read_start
+
+_DECISIONS = {name: at for at, name in enumerate(SELECTED)}
 
 
 @dataclass
@@ -86,7 +87,7 @@ def walk_run(walk: Walk, record: Run, chosen: RunSteps) -> None:
     log = RunLog(walk.layout, record, walk.pool, walk.row_of, walk.rules)
     logprobs = any(reads_logprobs(one.settings) for one in walk.contenders)
     for stored in read_steps(walk.layout, chosen, walk.faults, logprobs=logprobs):
-        groups = _known(walk, stored.groups, unknown)
+        groups = known_groups(stored.groups, walk.row_of, unknown)
         observation = observed(groups, stored.tokens, walk.row_of)
         walk.stored_forecasts += len(stored.candidates)
         for contender in walk.contenders:
@@ -166,7 +167,7 @@ def _walk_step(
 ) -> None:
     """Forecast, freeze, and only then let the predictor see what came of it."""
     assert contender.trial is not None
-    rows, p_stored = _considered(walk, stored.candidates, observation.rows)
+    rows, p_stored = considered(stored.candidates, observation.rows, walk.row_of)
     forecast = contender.trial.forecast(rows, seed=derive_seed(seed, stored.step, "forecast"))
     contender.trial.observe(observation, seed=derive_seed(seed, stored.step, "observe"))
     log.judge(contender.label, stored.step, rows, forecast)
@@ -174,15 +175,6 @@ def _walk_step(
     judged = forecast.at(np.searchsorted(rows, observation.rows))
     chance = chance_of(judged, observation.valid).astype(np.float32)
     contender.tally.add(p_success=judged.p_success.astype(np.float32), chance=chance)
-
-
-def _considered(walk: Walk, candidates: pa.Table, groups: Ints) -> tuple[Ints, Floats]:
-    """Ascending pool rows of the step's candidates, with the p_success that was stored; without any the groups' own."""
-    if len(candidates) == 0:
-        return np.unique(groups), np.empty(0)
-    known = [(walk.row_of.get(prompt_id, -1), at) for at, prompt_id in enumerate(candidates["prompt_id"].to_pylist())]
-    kept = np.array(sorted(pair for pair in known if pair[0] >= 0), np.int64).reshape(-1, 2)
-    return kept[:, 0], candidates["p_success"].to_numpy()[kept[:, 1]]
 
 
 def _remember(walk: Walk, step: int, groups: pa.Table, observation: Observation) -> None:
@@ -195,47 +187,8 @@ def _remember(walk: Walk, step: int, groups: pa.Table, observation: Observation)
         successes=observation.successes.astype(np.int16),
         valid=observation.valid.astype(np.int16),
         mean_tokens=observation.mean_tokens,
-        weight=group_weights(groups),
+        weight=group_weights(groups).astype(np.float32),
         decision=np.array([_DECISIONS.get(one, -1) for one in groups["decision"].to_pylist()], np.int8),
     )
     walk.steps.append((walk.runs[-1], step))
     walk.sizes.append(size)
-
-
-_DECISIONS = {name: at for at, name in enumerate(SELECTED)}
-
-
-def group_weights(groups: pa.Table) -> np.ndarray:
-    """[G] what each group counts for when all candidates are meant: `candidate_weights`."""
-    propensity = groups["propensity"].to_numpy(zero_copy_only=False).astype(np.float64)
-    return candidate_weights(propensity, groups["round"].to_numpy()).astype(np.float32)
-
-
-def _known(walk: Walk, groups: pa.Table, unknown: dict[str, int]) -> pa.Table:
-    """The groups of prompts that are in the pool; the others are counted."""
-    ids = groups["prompt_id"].to_pylist()
-    kept = [prompt_id in walk.row_of for prompt_id in ids]
-    for prompt_id, known in zip(ids, kept, strict=True):
-        if not known:
-            unknown[prompt_id] = unknown.get(prompt_id, 0) + 1
-    return groups if all(kept) else groups.filter(pa.array(kept, pa.bool_()))
-
-
-def observed(groups: pa.Table, tokens: pa.Table | None, row_of: Mapping[str, int]) -> Observation:
-    """What came of groups, all of prompts that have a row."""
-    ids = groups["prompt_id"].to_pylist()
-    return Observation(
-        rows=np.array([row_of[prompt_id] for prompt_id in ids], np.int64),
-        successes=groups["successes"].to_numpy().astype(np.int64),
-        valid=groups["valid"].to_numpy().astype(np.int64),
-        mean_tokens=groups["mean_tokens"].to_numpy(zero_copy_only=False).astype(np.float64),
-        mean_logprobs=_mean_logprobs(ids, tokens) if tokens is not None else None,
-    )
-
-
-def _mean_logprobs(ids: Sequence[str], tokens: pa.Table) -> Floats:
-    """[G] mean over rollouts of the mean log-probability of their tokens."""
-    mean = pl.col("logprobs").list.mean().cast(pl.Float64).mean()
-    means = pl.DataFrame(tokens).group_by("prompt_id", maintain_order=True).agg(mean).rows()
-    found: Mapping[str, float | None] = dict(means)
-    return np.array([found[one] if found[one] is not None else np.nan for one in ids], np.float64)

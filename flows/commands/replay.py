@@ -49,7 +49,8 @@ def resolve_replay(
 
 
 def _replay(config: ReplayConfig, format_: str) -> None:
-    from tasks.leaderboard import report_json, report_lines
+    from tasks.leaderboard import report_json
+    from tasks.leaderboard_text import report_lines
     from tasks.replay import replay_history
     from tasks.replay_files import write_files
 
