@@ -1,7 +1,8 @@
 """A replay from beginning to end: find the history, walk it, judge, and publish the best."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -22,8 +23,16 @@ from tasks.replay_pool import replay_pool
 from tasks.selectors import rules_embed
 from tasks.walk import Contender, Walk, is_own, walk_run
 
+Watch = Callable[[int], AbstractContextManager[Callable[[str], None]]]
+"""Given the number of steps, opens what is told the run of each step that is done."""
 
-def replay_history(plan: ReplayPlan) -> ReplayReport:
+
+def unwatched(total: int) -> AbstractContextManager[Callable[[str], None]]:
+    """Shows nothing."""
+    return nullcontext(lambda run: None)
+
+
+def replay_history(plan: ReplayPlan, watch: Watch = unwatched) -> ReplayReport:
     """Walk the runs of the plan with its predictors, judge them, and publish the best where the plan says so.
 
     A history that was published already is not walked again.
@@ -43,8 +52,9 @@ def replay_history(plan: ReplayPlan) -> ReplayReport:
     faults += [fault for one in chosen for fault in one.faults]
     contenders = [Contender(label, settings) for label, settings in plan.predictors.items()]
     walk = Walk(layout, pool, contenders, faults, alone=len(chosen) == 1, rules=plan.rules)
-    for record, steps in history:
-        walk_run(walk, record, steps)
+    with watch(sum(len(one.steps) for one in chosen)) as walk.advance:
+        for record, steps in history:
+            walk_run(walk, record, steps)
     report = _report(walk, records, plan.seed)
     return replace(report, published=publish_best(walk, plan, report, history)) if plan.publish else report
 

@@ -7,7 +7,7 @@ past runs that it pinned, and what it began with; its own predictor then
 forecasts what it stored.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -62,6 +62,8 @@ class Walk:
     """One run only."""
     rules: Sequence[str] = ()
     """Acquisition rules that predictors are paired with, beside each run's own."""
+    advance: Callable[[str], None] = lambda run: None
+    """Told the run of each step that is done."""
     values: list[SelectorValue] = field(default_factory=list)
     """What each pair would have got from the runs walked so far."""
     shared: Tally = field(default_factory=Tally)
@@ -93,6 +95,7 @@ def walk_run(walk: Walk, record: Run, chosen: RunSteps) -> None:
         for contender in walk.contenders:
             _walk_step(walk, contender, log, stored, observation, seed)
         _remember(walk, stored.step, groups, observation)
+        walk.advance(record.run)
     walk.values += log.values()
     if unknown:
         walk.faults.append(

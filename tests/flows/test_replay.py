@@ -1,9 +1,11 @@
 """Replay from the outside: it agrees with what runs forecast, and shows and publishes what it found."""
 
+import io
 import json
 import os
 import shutil
 import signal
+import sys
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
 
 from flows.cli import main
+from flows.commands.watching import show_steps
 from flows.replay import replay
 from flows.replay_config import ReplayConfig, build_replay_config
 from storage.layout import Layout
@@ -184,6 +187,23 @@ def test_a_config_file_names_predictors_and_the_command_line_others(past: Path, 
     assert settings["slow"]["decay"] == 0.9 and settings["mean"]["window"] == 2
     other = json.loads(foreroll(past, str(file), "--format", "json", "--predictor", "last").output)
     assert [line["label"] for line in other["lines"]] == ["last"] and other["runs"] == {"first": 4}
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_is_shown_the_run_and_step_while_others_are_shown_nothing(
+    past: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = build_replay_config({"store": str(past), "predictors": {"mean": {}}}).plan()
+    for shown in (Terminal(), io.StringIO()):
+        monkeypatch.setattr(sys, "stderr", shown)
+        report = replay_history(plan, show_steps)
+        assert len(report.steps) == 8
+        assert ("/8" in shown.getvalue()) == shown.isatty()
+    assert shown.getvalue() == ""
 
 
 @pytest.mark.parametrize(
