@@ -32,8 +32,8 @@ import selection_page
 from bench_pages import PAGES, finish
 from selection_replay import VISITS, replay
 from selection_told import Told
-from selection_warm import HISTORIES, SETTINGS, judge, make_history
-from selection_world import Groups, World, in_figures, joined, others, simulate
+from selection_warm import DECIDING, HISTORIES, SETTINGS, judge, make_history
+from selection_world import GROUP, PROBES, REST, TOKENS, Groups, World, in_figures, joined, others, simulate
 
 from models.acquisition import RULES
 from models.difficulty import build_predictor
@@ -102,13 +102,15 @@ def report(data: Path, work: "Kept", *, seeds: int, quick: bool) -> None:
     replays = []
     for name, settings in {**predictors(), "mopps, decay 0.9": MoppsSettings(decay=0.9)}.items():
         if name not in (*UNABLE, "sec"):
-            found = work.do(("replay", name, visits), lambda settings=settings: replay(data, settings, visits))
+            found = work.do(
+                ("replay", name), (visits, settings), lambda settings=settings: replay(data, settings, visits)
+            )
             replays += [{"predictor": name, **found}] if found else []
     warm = [] if quick else warm_settings(data, work)
     runs = Simulator(data, work, prompts=600 if quick else 7500, steps=12 if quick else STEPS, quick=quick)
     lines = []
     for run in plan(seeds, quick=quick):
-        found = work.do(("run", *run), lambda run=run: runs.figures(run))
+        found = work.do(("run", *run), runs.setting(run), lambda run=run: runs.figures(run))
         lines += [{**run._asdict(), "drift": " to ".join(DRIFTS[run.drift]), **found}] if found else []
     figures = {"runs": selection_page.means(lines), "replay": replays, "warm": selection_page.warm_means(warm)}
     text = selection_page.text(figures, seeds)
@@ -142,29 +144,33 @@ def predictors() -> dict[str, PredictorSettings]:
 
 
 class Kept:
-    """Results on disk, by what they are of."""
+    """Results on disk, by what they are of and the setting in which they were found."""
 
     def __init__(self, folder: Path, deadline: float) -> None:
         self.folder, self._deadline = folder, deadline
         folder.mkdir(parents=True, exist_ok=True)
 
-    def do(self, name: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-        """The kept result, or a new one, which is kept; None after the deadline."""
-        path = self.folder / f"{hashlib.sha256(repr(tuple(name)).encode()).hexdigest()[:24]}.json"
+    def do(self, name: tuple[Any, ...], setting: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+        """The kept result, or a new one, which is kept; None after the deadline.
+
+        Args:
+            setting: all else that decides the result; only what has the same `repr` is the same.
+        """
+        path = self.folder / f"{hashlib.sha256(repr((name, setting)).encode()).hexdigest()[:24]}.json"
         if path.exists():
             return json.loads(path.read_text())["result"]
         if time.monotonic() > self._deadline:
             return None
         result = make()
         unfinished = path.with_suffix(".part")
-        unfinished.write_text(json.dumps({"name": list(name), "result": result}))
+        unfinished.write_text(json.dumps({"name": list(name), "setting": repr(setting), "result": result}))
         unfinished.replace(path)
         print(*name, flush=True)
         return result
 
-    def groups(self, name: tuple[Any, ...], make: Callable[[], Groups]) -> Groups | None:
+    def groups(self, name: tuple[Any, ...], setting: tuple[Any, ...], make: Callable[[], Groups]) -> Groups | None:
         """The same for the groups of a run."""
-        found = self.do(name, lambda: [part.tolist() for part in make()])
+        found = self.do(name, setting, lambda: [part.tolist() for part in make()])
         return None if found is None else tuple(np.array(part, np.int64) for part in found)  # type: ignore[return-value]
 
 
@@ -181,6 +187,14 @@ class Simulator:
     def world(self) -> World:
         """Loaded when the first run needs it."""
         return World(self._data, ["train"], self._prompts)
+
+    def setting(self, run: Run) -> tuple[Any, ...]:
+        """What decides the figures of a run beside its name."""
+        ours = run.predictor in ("foreroll", "told")
+        predictor = ForerollSettings() if ours else predictors()[run.predictor]
+        past = self._settings("informative") if run.start == "selected" else None
+        sizes = (self._prompts, self._steps, GROUP, REST, PROBES, TOKENS)
+        return sizes, DRIFTS[run.drift], predictor, self._settings(run.rule), past
 
     def figures(self, run: Run) -> Result:
         """Simulate one run."""
@@ -239,7 +253,7 @@ def warm_settings(data: Path, work: Kept) -> list[Result]:
     cold = build_predictor(ForerollSettings(), world.pool(None), seed=0)
     made: list[Groups] = []
     for at in range(len(world.models)):
-        groups = work.groups(("made", at), lambda at=at: make_history(world, cold, at))
+        groups = work.groups(("made", at), DECIDING, lambda at=at: make_history(world, cold, at))
         if groups is None:
             return []
         made.append(groups)
@@ -249,7 +263,7 @@ def warm_settings(data: Path, work: Kept) -> list[Result]:
             for model in dict.fromkeys(world.models):
                 if model != "Qwen2.5-1.5B":
                     about = (setting, history, model)
-                    lines += work.do(("warm", *about), lambda about=about: judge(world, *about, made)) or []
+                    lines += work.do(("warm", *about), DECIDING, lambda about=about: judge(world, *about, made)) or []
     return lines
 
 

@@ -24,6 +24,8 @@ SETTINGS = ("siblings", "strangers", "new")
 HISTORIES = {"dense": 0, "selected, 34 %": 17, "selected, 50 %": 25}
 """Steps of `BATCH` groups; 0 is dense."""
 BATCH, PILOT, PILOTS, SEEDS = 256, 32, 4, 3
+DECIDING = (HISTORIES, BATCH, PILOT, PILOTS, SEEDS, GROUP, TOKENS, ForerollSettings(), AcquisitionSettings())
+"""What decides the figures beside the setting, the history and the model."""
 FAMILIES = (("Qwen2-1.5B", "Qwen2-1.5B-Instruct"), ("Qwen2.5-Math-1.5B", "Qwen2.5-Math-1.5B-Instruct"))
 TEST = 1
 """The split on which ranks are judged."""

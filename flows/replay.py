@@ -9,7 +9,7 @@ from prefect.states import Completed
 from flows.crashed import mark_crashed
 from flows.replay_config import ReplayConfig
 from tasks.dense import dense_json, dense_replay
-from tasks.leaderboard import leaderboard_rows, report_markdown
+from tasks.leaderboard_text import leaderboard_rows, report_markdown
 from tasks.replay import replay_history
 from tasks.replay_files import write_files
 

@@ -24,10 +24,12 @@ from pyarrow.fs import LocalFileSystem
 
 from storage.errors import StoreError
 from storage.files import file_digest, numbers_in
+from storage.history import History
 from storage.layout import STEP_FOLDER, Layout
 from storage.listings import predictors_table, runs_table
 from storage.parquet import read_table
 from storage.prompts import dataset_names
+from storage.runs import list_runs, lost_steps
 from storage.schemas import HISTORY, PROMPTS, STEPS
 from storage.views import JOINED, views_needed
 
@@ -161,6 +163,11 @@ def _first_paragraph(error: Exception) -> str:
 def damaged_files(layout: Layout) -> list[tuple[str, str]]:
     """Path below the root and fault of every file of the store that is missing or not as it was written."""
     committed = [file for files in _committed_files(layout, list(HISTORY)).values() for file in files]
+    committed += [
+        StoredFile(layout.commit(run.run, step), STEPS)
+        for run in list_runs(layout)
+        for step in lost_steps(run, History(layout, run.run).committed_steps())
+    ]
     return [
         (file.path.relative_to(layout.root).as_posix(), "damaged" if file.path.exists() else "missing")
         for file in (*_dataset_files(layout), *committed)

@@ -1,4 +1,8 @@
-"""What a run logged of its selections: the candidates of each step's first round, and what was acquired."""
+"""What a run logged of its selections: the candidates of each step's first round, and what was acquired.
+
+It is read through the views, which leave out single damaged files. A replay asks only about steps that it has read
+whole itself (`storage.steps`), so a step in which something is missing weighs nothing.
+"""
 
 import pyarrow as pa
 

@@ -13,13 +13,12 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from storage.catalog import StoredFile, named_files
 from storage.errors import StoreError
 from storage.files import file_digest
 from storage.history import History
 from storage.layout import Layout
-from storage.parquet import read_table
 from storage.schemas import PAST, REWARDS, ROLLOUTS
+from storage.steps import Tables, read_step
 
 logger = logging.getLogger(__name__)
 
@@ -39,9 +38,6 @@ where $every or prompt_id in (select prompt_id from wanted)
 group by run_id, step, round, prompt_id, group_id having count(success) > 0
 order by step, round, min(position)
 """
-
-Step = tuple[pa.Table, pa.Table]
-"""Rollouts and rewards of one step."""
 
 
 def snapshot(layout: Layout, runs: Sequence[str]) -> dict[str, int]:
@@ -90,32 +86,21 @@ def _committed(layout: Layout, run: str, last: int) -> list[int]:
     return [step for step in History(layout, run).committed_steps() if step <= last]
 
 
-def _steps(layout: Layout, run: str, last: int) -> Iterator[Step]:
+def _steps(layout: Layout, run: str, last: int) -> Iterator[Tables]:
     for step in _committed(layout, run, last):
         try:
-            files = named_files(layout, layout.commit(run, step), list(_READ))
-            yield _read_all(files, "rollouts"), _read_all(files, "rewards")
+            yield read_step(layout, run, step, _READ)
         except StoreError as error:
             logger.warning("%s: step %d of run %s is left out", error, step, run)
 
 
-def _read_all(files: list[tuple[str, StoredFile]], table: str) -> pa.Table:
-    parts = [_READ[table].empty_table()]
-    for name, file in files:
-        if name == table:
-            if not file.looks_whole():
-                raise StoreError(f"{file.path} is missing or damaged")
-            parts.append(read_table(file.path, _READ[table]))
-    return pa.concat_tables(parts)
-
-
-def _batches(steps: Iterator[Step]) -> Iterator[list[Step]]:
+def _batches(steps: Iterator[Tables]) -> Iterator[list[Tables]]:
     """Whole steps, as few as make `READ_ROWS` rollouts."""
-    batch: list[Step] = []
+    batch: list[Tables] = []
     rows = 0
     for step in steps:
         batch.append(step)
-        rows += len(step[0])
+        rows += len(step["rollouts"])
         if rows >= READ_ROWS:
             yield batch
             batch, rows = [], 0
@@ -123,8 +108,8 @@ def _batches(steps: Iterator[Step]) -> Iterator[list[Step]]:
         yield batch
 
 
-def _count(con: duckdb.DuckDBPyConnection, steps: list[Step], *, every: bool) -> pa.Table:
-    rollouts, rewards = (pa.concat_tables(tables) for tables in zip(*steps, strict=True))
+def _count(con: duckdb.DuckDBPyConnection, steps: list[Tables], *, every: bool) -> pa.Table:
+    rollouts, rewards = (pa.concat_tables([step[name] for step in steps]) for name in ("rollouts", "rewards"))
     con.register("rollouts", rollouts.append_column("position", pa.array(np.arange(len(rollouts)))))
     con.register("rewards", rewards)
     return con.sql(_COUNT, params={"every": every}).to_arrow_table().cast(PAST)

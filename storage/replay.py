@@ -8,13 +8,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from storage.catalog import named_files, query, query_locked
+from storage.catalog import query, query_locked
 from storage.errors import StoreError
 from storage.history import History
 from storage.layout import Layout
-from storage.parquet import read_table
-from storage.runs import list_runs, named_runs, read_run
+from storage.runs import Run, list_runs, lost_steps, named_runs
 from storage.schemas import ACQUISITIONS, FORECASTS, REWARDS, ROLLOUTS, TOKENS
+from storage.steps import Tables, read_step
 
 READ_ROWS = 50_000
 """Rows from which on the steps read so far are handed out and let go."""
@@ -47,8 +47,6 @@ select step, round, prompt_id, successes, valid, mean_tokens, propensity, decisi
 from groups left join acquisitions using (step, round, prompt_id)
 where valid > 0 order by step, round, position
 """
-
-Tables = dict[str, pa.Table]
 
 
 @dataclass(frozen=True)
@@ -83,12 +81,16 @@ def find_steps(layout: Layout, runs: str = "*", where: str = "true") -> list[Run
     Raises:
         StoreError: the store cannot be read, the condition cannot be evaluated, or nothing matches.
     """
-    listed = {run.run: History(layout, run.run).committed_steps() for run in list_runs(layout)}  # before they are read
+    records = {run.run: run for run in list_runs(layout)}
+    listed = {run: History(layout, run).committed_steps() for run in records}  # before they are read
     found = query(layout, _STEPS)
     wanted = _wanted(layout, where)
     names = named_runs(dict.fromkeys(found["run_id"].to_pylist()), [runs])
     steps_of = {run: found.filter(pc.equal(found["run_id"], run))["step"].to_pylist() for run in names}
-    chosen = [_run_steps(layout, run, steps, listed.get(run, []), wanted) for run, steps in steps_of.items()]
+    chosen = [
+        _run_steps(run, steps, wanted, _faults(records[run], steps, listed[run]) if run in records else [])
+        for run, steps in steps_of.items()
+    ]
     if not any(one.steps for one in chosen):
         asked = f"--runs {runs!r}" + ("" if where == "true" else f" --where {where!r}")
         raise StoreError(f"no committed step matches {asked} in {layout.root}: see `foreroll runs`")
@@ -105,7 +107,7 @@ def read_steps(layout: Layout, chosen: RunSteps, faults: list[str], *, logprobs:
     batch: dict[int, Tables] = {}
     for step in chosen.steps:
         try:
-            batch[step] = _read_step(layout, chosen.run, step, schemas)
+            batch[step] = read_step(layout, chosen.run, step, schemas)
         except StoreError as error:
             faults.append(f"run {chosen.run}: step {step} is left out: {error}")
         if sum(len(table) for tables in batch.values() for table in tables.values()) >= READ_ROWS:
@@ -125,46 +127,34 @@ def _wanted(layout: Layout, where: str) -> set[tuple[str, int]]:
     return set(zip(found["run_id"].to_pylist(), found["step"].to_pylist(), strict=True))
 
 
-def _run_steps(
-    layout: Layout, run: str, readable: Sequence[int], listed: Sequence[int], wanted: set[tuple[str, int]]
-) -> RunSteps:
+def _run_steps(run: str, readable: Sequence[int], wanted: set[tuple[str, int]], faults: Sequence[str]) -> RunSteps:
     steps = tuple(step for step in readable if (run, step) in wanted)
-    return RunSteps(run, steps, tuple(_faults(layout, run, readable, listed) if steps else ()))
+    return RunSteps(run, steps, tuple(faults) if steps else ())
 
 
-def _faults(layout: Layout, run: str, readable: Sequence[int], listed: Sequence[int]) -> list[str]:
-    """Steps that are gone, or whose commit record is.
+def _faults(record: Run, readable: Sequence[int], listed: Sequence[int]) -> list[str]:
+    """Steps that lost their commit record, or have one that cannot be read.
 
     Args:
         listed: steps that had a commit record before any was read; a run may go on meanwhile.
     """
     committed = {*listed, *readable}
-    record = read_run(layout, run)
-    numbered = record is None or "imported" not in record.config  # an imported history may know of every tenth step
-    gone = sorted(set(range(1, max(committed))) - committed) if numbered else []
-    unreadable = sorted(committed - {0, *readable})
+    lost, unreadable = lost_steps(record, committed), sorted(committed - {0, *readable})
     return [
-        *([f"run {run}: {_spell(gone)} missing"] if gone else []),
-        *([f"run {run}: {_spell(unreadable)} left out: the commit record is damaged"] if unreadable else []),
+        *([f"run {record.run}: {_spell(lost, 'has', 'have')} no commit record: left out"] if lost else []),
+        *(
+            [f"run {record.run}: {_spell(unreadable, 'is', 'are')} left out: the commit record is damaged"]
+            if unreadable
+            else []
+        ),
     ]
 
 
-def _spell(steps: Sequence[int]) -> str:
+def _spell(steps: Sequence[int], one: str, many: str) -> str:
     if len(steps) == 1:
-        return f"step {steps[0]} is"
+        return f"step {steps[0]} {one}"
     more = f" and {len(steps) - 5} more" if len(steps) > 5 else ""
-    return f"steps {', '.join(map(str, steps[:5]))}{more} are"
-
-
-def _read_step(layout: Layout, run: str, step: int, schemas: dict[str, pa.Schema]) -> Tables:
-    parts: dict[str, list[pa.Table]] = {name: [schema.empty_table()] for name, schema in schemas.items()}
-    for name, file in named_files(layout, layout.commit(run, step), list(schemas)):
-        if not file.is_intact():
-            raise StoreError(
-                f"{file.path.relative_to(layout.root)} is {'damaged' if file.path.exists() else 'missing'}"
-            )
-        parts[name].append(read_table(file.path, schemas[name]))
-    return {name: pa.concat_tables(tables) for name, tables in parts.items()}
+    return f"steps {', '.join(map(str, steps[:5]))}{more} {many}"
 
 
 def _stored(batch: dict[int, Tables]) -> Iterator[StoredStep]:

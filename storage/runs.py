@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -81,6 +81,16 @@ def list_runs(layout: Layout) -> list[Run]:
 def named_runs(runs: Iterable[str], patterns: Sequence[str]) -> list[str]:
     """Those of the runs that one of the names and globs means, in their order."""
     return [run for run in runs if any(fnmatchcase(run, pattern) for pattern in patterns)]
+
+
+def lost_steps(run: Run, committed: Collection[int]) -> list[int]:
+    """Steps before the last committed one that are not committed, which are lost: a run commits one after the other.
+
+    An imported history has none, because it may know of every tenth step.
+    """
+    if "imported" in run.config:
+        return []
+    return sorted(set(range(1, max(committed, default=0))) - {*committed})
 
 
 def _read(path: Path) -> Run:

@@ -28,8 +28,8 @@ from storage.layout import Layout
 from storage.replay import RunSteps, read_steps
 from storage.runs import Run
 from tasks.leaderboard import SCORE
+from tasks.observed import group_weights, observed
 from tasks.past import past_runs
-from tasks.walk import group_weights, observed
 
 Bools = NDArray[np.bool_]
 

@@ -1,24 +1,15 @@
-"""What a replay found: one line a predictor, for a terminal, for Markdown, as JSON."""
+"""What a replay found: one line a predictor, and all of it as JSON. `tasks.leaderboard_text` shows it."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from models.difficulty.prequential import METRICS, SLICES, Score
-from tasks.selectors import SelectorValue, value_rows
+from models.difficulty.prequential import Score
+from tasks.selectors import SelectorValue
 
 SCORE = "nll"
 """What decides: the negative log-likelihood of a rollout, over all candidates. Smaller is better."""
-COLUMNS = (SCORE, *(name for name in METRICS if name != SCORE))
-
-_ABOUT = {
-    "candidates": "all candidates: first rounds weighted by 1 / propensity, and groups that nobody selected",
-    "explored": "explored: drawn uniformly from what the run's own rule passed over",
-    "acquired": "acquired: chosen by the run's own rule, so a biased sample",
-}
-
-_ABOUT_VALUES = "counterfactual: informative share that predictor and rule would have had in the logged steps of a run"
 
 
 @dataclass(frozen=True)
@@ -32,11 +23,11 @@ class Line:
     calibration: Sequence[tuple[float, float, float]]
     """Mean forecast, observed success and share of the weight of each bin."""
     best_half: float
-    """Share of informative groups among those that it ranked into the better half of their step."""
+    """Informative share of the candidates that it ranked into the better half of their step."""
     spearman: Sequence[float]
-    """Of each step's groups."""
+    """Of each step's candidates."""
     expected: Sequence[float]
-    """Share of informative groups that it forecast of each step."""
+    """Informative share that it forecast of each step's candidates."""
     reproduced: int | None = None
     """Forecasts equal to the stored ones to the bit; None where they are not its own."""
 
@@ -61,9 +52,9 @@ class ReplayReport:
     slices: Mapping[str, int] = field(default_factory=dict)
     """Groups of each slice."""
     informative: Sequence[float] = ()
-    """Share of informative groups of each step."""
+    """Informative share of each step's candidates."""
     informative_share: float = math.nan
-    """Of all groups."""
+    """Of all groups, as they are."""
     stored_forecasts: int = 0
     """Of the run that was replayed alone; 0 where there were several."""
     values: Sequence[SelectorValue] = ()
@@ -74,41 +65,6 @@ class ReplayReport:
     """What was left out, and why."""
     published: str = ""
     """What became of publishing, where that was asked for."""
-
-
-def report_lines(report: ReplayReport) -> list[str]:
-    """The report for a terminal."""
-    if not report.lines:
-        return [report.published]
-    lines = [_summary(report), *(f"note: {fault}" for fault in report.faults)]
-    for name in _slices(report):
-        rows = [_cells(line, name) for line in report.lines]
-        lines += ["", f"{_ABOUT[name]} ({report.slices[name]:,} groups)", *_aligned([_head(name), *rows])]
-    lines += ["", _ABOUT_VALUES, *_aligned(value_rows(report.values))]
-    return [*lines, *_reproduced(report), *([report.published] if report.published else [])]
-
-
-def report_markdown(report: ReplayReport) -> str:
-    """The report as a page."""
-    lines = ["# Replay", "", f"{_summary(report)}." if report.lines else "", ""]
-    lines += [f"- {fault}" for fault in report.faults]
-    for name in _slices(report):
-        rows = [_cells(line, name) for line in report.lines]
-        lines += ["", f"## {name.capitalize()}", "", f"{_ABOUT[name]} ({report.slices[name]:,} groups).", ""]
-        lines += _table([_head(name), *rows])
-    if report.values:
-        lines += ["", "## Counterfactual", "", f"{_ABOUT_VALUES}.", "", *_table(value_rows(report.values))]
-    notes = [*_reproduced(report), *([report.published] if report.published else [])]
-    return "\n".join([*lines, *(f"\n{note}." for note in notes), ""])
-
-
-def leaderboard_rows(report: ReplayReport) -> list[dict[str, Any]]:
-    """A row a predictor and slice, as a Prefect table artifact shows them."""
-    return [
-        dict(zip(["slice", *_head(name)], [name, *_cells(line, name)], strict=True))
-        for name in _slices(report)
-        for line in report.lines
-    ]
 
 
 def report_json(report: ReplayReport) -> dict[str, Any]:
@@ -125,62 +81,8 @@ def score_json(line: Line) -> dict[str, Any]:
     }
 
 
-def _summary(report: ReplayReport) -> str:
-    share = f", {report.informative_share:.0%} of them informative" if report.groups else ": nothing to judge by"
-    return (
-        f"replayed {_count(len(report.runs), 'run')}, {_count(len(report.steps), 'step')}, "
-        f"{_count(report.groups, 'group')} of {_count(report.prompts, 'prompt')}{share}"
-    )
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
-def _slices(report: ReplayReport) -> list[str]:
-    return [name for name in SLICES if report.slices.get(name)]
-
-
-def _head(name: str) -> list[str]:
-    return ["predictor", *COLUMNS, *(["best half"] if name == "candidates" else [])]
-
-
-def _cells(line: Line, name: str) -> list[str]:
-    scores = [_format(line.scores[name][column]) for column in COLUMNS]
-    return [line.label, *scores, *([_share(line.best_half)] if name == "candidates" else [])]
-
-
-def _format(score: Score) -> str:
-    if math.isnan(score.value):
-        return "-"
-    return f"{score.value:.3f} [{score.low:.3f}, {score.high:.3f}]"
-
-
-def _share(value: float) -> str:
-    return "-" if math.isnan(value) else f"{value:.0%}"
-
-
-def _reproduced(report: ReplayReport) -> list[str]:
-    return [
-        f"{line.label} is the run's own predictor: {line.reproduced:,} of {report.stored_forecasts:,} stored forecasts "
-        "are reproduced to the bit"
-        for line in report.lines
-        if line.reproduced is not None
-    ]
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-
-
-def _table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows under their head, as Markdown."""
-    head, *below = rows
-    return ["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *below)]
-
-
 def no_nan(value: Any) -> Any:
+    """A JSON value with null for every number that is not finite."""
     if isinstance(value, Mapping):
         return {key: no_nan(one) for key, one in value.items()}
     if isinstance(value, list | tuple):

@@ -172,7 +172,7 @@ def _build(layout: Layout, plan: RunPlan, record: Run, lock: RunLock) -> Workben
     warn_of_overlap(train, heldout)
     start = read_start(layout, plan.run, record.pins)
     past = read_past(layout, plan.run, record.pins, [prompt.prompt_id for prompt in train.prompts])
-    pool = make_pool(layout, settings, train, policy, join_past(past, start, plan.run, record.pins))
+    pool = make_pool(layout, settings, train, policy, join_past(past, start, record))
     trainer = PolicyTrainer(policy, settings.update, temperature=settings.sampling.temperature)
     predictor = build_predictor(settings.predictor, pool, seed=derive_seed(settings.seed, "predictor"))
     about, known = restore(trainer, predictor, settings, checkpoint, record) if checkpoint else (None, False)

@@ -1,11 +1,13 @@
 """A replay from beginning to end: find the history, walk it, judge, and publish the best."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 import numpy as np
 
+from models.difficulty.by_step import informative_shares, judge_steps
 from models.difficulty.prequential import SLICES, Groups, calibration, judge
 from models.records import Floats, is_informative
 from models.seeding import derive_rng
@@ -21,8 +23,16 @@ from tasks.replay_pool import replay_pool
 from tasks.selectors import rules_embed
 from tasks.walk import Contender, Walk, is_own, walk_run
 
+Watch = Callable[[int], AbstractContextManager[Callable[[str], None]]]
+"""Given the number of steps, opens what is told the run of each step that is done."""
 
-def replay_history(plan: ReplayPlan) -> ReplayReport:
+
+def unwatched(total: int) -> AbstractContextManager[Callable[[str], None]]:
+    """Shows nothing."""
+    return nullcontext(lambda run: None)
+
+
+def replay_history(plan: ReplayPlan, watch: Watch = unwatched) -> ReplayReport:
     """Walk the runs of the plan with its predictors, judge them, and publish the best where the plan says so.
 
     A history that was published already is not walked again.
@@ -42,8 +52,9 @@ def replay_history(plan: ReplayPlan) -> ReplayReport:
     faults += [fault for one in chosen for fault in one.faults]
     contenders = [Contender(label, settings) for label, settings in plan.predictors.items()]
     walk = Walk(layout, pool, contenders, faults, alone=len(chosen) == 1, rules=plan.rules)
-    for record, steps in history:
-        walk_run(walk, record, steps)
+    with watch(sum(len(one.steps) for one in chosen)) as walk.advance:
+        for record, steps in history:
+            walk_run(walk, record, steps)
     report = _report(walk, records, plan.seed)
     return replace(report, published=publish_best(walk, plan, report, history)) if plan.publish else report
 
@@ -59,7 +70,7 @@ def _report(walk: Walk, records: Sequence[Run], seed: int) -> ReplayReport:
         prompts=len(np.unique(groups.row)),
         groups=len(groups.row),
         slices={name: len(groups.of(name)) for name in SLICES},
-        informative=walk.informative,
+        informative=informative_shares(groups, walk.sizes),
         informative_share=float(informative.mean()) if len(informative) else float("nan"),
         stored_forecasts=walk.stored_forecasts if walk.alone else 0,
         lines=sorted(lines, key=lambda line: line.score),
@@ -83,15 +94,15 @@ def judged_groups(walk: Walk) -> Groups:
 
 def _line(walk: Walk, one: Contender, groups: Groups, records: Sequence[Run], rng: np.random.Generator) -> Line:
     p_success, chance = _column(one, "p_success"), _column(one, "chance")
-    found, size = np.array(one.best_half, np.int64).reshape(-1, 2).sum(axis=0)
+    steps = judge_steps(p_success, chance, groups, walk.sizes)
     return Line(
         label=one.label,
         settings=settings_of(one.settings),
         scores=judge(p_success, chance, groups, rng),
         calibration=calibration(p_success, groups),
-        best_half=float(found / size) if size else float("nan"),
-        spearman=one.spearman,
-        expected=one.expected,
+        best_half=steps.best_half,
+        spearman=steps.spearman,
+        expected=steps.expected,
         reproduced=one.reproduced if walk.alone and is_own(one.settings, records[0]) else None,
     )
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from storage.errors import StoreError
 from storage.files import make_folder, write_over
-from tasks.leaderboard import ReplayReport, report_markdown
+from tasks.leaderboard import ReplayReport
+from tasks.leaderboard_text import report_markdown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,14 +57,16 @@ def _calibration(axes: "Axes", report: ReplayReport) -> None:
 def _spearman(axes: "Axes", report: ReplayReport) -> None:
     for line in report.lines:
         axes.plot(*_curve(line.spearman), label=line.label)
-    axes.set(xlabel="step of the replay", ylabel="Spearman", title="Rank correlation with the groups of each step")
+    axes.set(xlabel="step of the replay", ylabel="Spearman", title="Rank correlation in each step, all candidates")
 
 
 def _informative(axes: "Axes", report: ReplayReport) -> None:
     axes.plot(*_curve(report.informative), color="black", label="observed")
     for line in report.lines:
         axes.plot(*_curve(line.expected), label=f"{line.label}, forecast")
-    axes.set(xlabel="step of the replay", ylabel="share of groups", title="Informative groups of each step")
+    axes.set(
+        xlabel="step of the replay", ylabel="informative share", title="Informative groups in each step, all candidates"
+    )
 
 
 def _curve(values: Sequence[float]) -> tuple[list[float], list[float]]:

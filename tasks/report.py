@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from models.difficulty.metrics import forecast_quality
 from models.records import Floats
 from storage.layout import Layout
 from storage.queries import heldout_ends, judged_groups, run_totals
+from tasks.observed import group_weights
 
 
 @dataclass(frozen=True)
@@ -45,13 +45,12 @@ class RunReport:
 def build_report(layout: Layout, run: str) -> RunReport:
     """Read the history of a run."""
     groups = judged_groups(layout, run)
-    first_rounds = groups.filter(pc.equal(groups["round"], 0))
     return RunReport(
         run=run,
         store=str(layout.root),
         totals=run_totals(layout, run),
         quality=_quality(groups),
-        unbiased=_quality(first_rounds, 1.0 / first_rounds["propensity"].to_numpy()),
+        unbiased=_quality(groups, group_weights(groups)),
         heldout=_heldout(heldout_ends(layout, run)),
     )
 

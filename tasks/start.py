@@ -54,15 +54,20 @@ def read_start(layout: Layout, run: str, pins: Mapping[str, Any]) -> Version | N
     return read_version(layout, name, number)
 
 
-def join_past(groups: pa.Table, version: Version | None, run: str, pins: Mapping[str, Any]) -> pa.Table:
+def join_past(groups: pa.Table, version: Version | None, record: Run) -> pa.Table:
     """The groups that a run reads of others, and those of its version; of a run that is in both, the former.
 
-    A run is never its own past, whatever the version says of a run of its name.
+    A run is never its own past, whatever the version says of a run of its name, and what the run that it was forked
+    from did after the fork is none of its past either.
     """
     if version is None:
         return groups
-    known = pa.array([run, *pins.get("past", {})], pa.string())
+    known = pa.array([record.run, *record.pins.get("past", {})], pa.string())
     theirs = version.past.filter(pc.invert(pc.is_in(version.past["run_id"], known)))
+    if record.forked_from:
+        parents = pc.equal(theirs["run_id"], record.forked_from["run"])
+        later = pc.greater(theirs["step"], record.forked_from["step"])
+        theirs = theirs.filter(pc.invert(pc.and_(parents, later)))
     return pa.concat_tables([groups, theirs])
 
 

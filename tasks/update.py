@@ -8,15 +8,18 @@ from dataclasses import asdict
 import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from models.difficulty.metrics import forecast_quality
 from models.policy.advantages import group_advantages
 from models.policy.update import NOTHING_TO_LEARN
-from models.records import Observation, Sample, UpdateStats
+from models.records import Floats, Ints, Observation, Sample, UpdateStats
+from tasks.observed import group_weights
 from tasks.predict import read_forecasts
 from tasks.score import read_outcomes
 from tasks.stage import stage
 from tasks.sync import judge_drift, sync_engine
+from tasks.visits import CHOSEN
 from tasks.workbench import Workbench, workbench
 
 logger = logging.getLogger(__name__)
@@ -136,9 +139,19 @@ def _count(bench: Workbench, step: int, stats: UpdateStats) -> None:
 
 
 def _judge(bench: Workbench, step: int, observation: Observation) -> dict[str, float]:
+    """How good the step's forecasts were, estimated over all its candidates."""
     rows, forecast = read_forecasts(bench, step)
     positions = np.searchsorted(rows, observation.rows)
-    return forecast_quality(forecast.p_success[positions], observation.successes, observation.valid)
+    weights = _weights(bench, step, observation.rows)
+    return forecast_quality(forecast.p_success[positions], observation.successes, observation.valid, weights)
+
+
+def _weights(bench: Workbench, step: int, rows: Ints) -> Floats:
+    """[G] what the groups of some pool rows count for, by the round that acquired each."""
+    acquired = bench.history.read_rounds("acquisitions", step)
+    acquired = acquired.filter(pc.is_in(acquired["decision"], pa.array(CHOSEN)))
+    ids = pa.array([bench.pool.prompt_ids[row] for row in rows], pa.string())
+    return group_weights(acquired.take(pc.index_in(ids, acquired["prompt_id"])))
 
 
 def _null_if_nan(value: float | int | str | None) -> float | int | str | None:

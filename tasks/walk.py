@@ -7,21 +7,19 @@ past runs that it pinned, and what it began with; its own predictor then
 forecasts what it stored.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from models.difficulty import build_predictor
 from models.difficulty.base import Predictor, State
 from models.difficulty.inputs import reads_logprobs, reads_past
-from models.difficulty.metrics import weighted_spearman
 from models.difficulty.prequential import SELECTED, Tally, chance_of
 from models.difficulty.trial import Trial
-from models.records import Floats, Forecast, Ints, Observation, PastRuns, Pool
+from models.records import Observation, PastRuns, Pool
 from models.seeding import derive_seed
 from models.settings import PredictorSettings
 from storage.errors import StoreError
@@ -30,10 +28,13 @@ from storage.registry import Version
 from storage.replay import RunSteps, StoredStep, read_steps
 from storage.runs import Run
 from storage.schemas import PAST
+from tasks.observed import considered, group_weights, known_groups, observed
 from tasks.past import past_runs, read_past, runs_read
 from tasks.registry import settings_of
 from tasks.selectors import RunLog, SelectorValue
 from tasks.start import begin_with, forked_state, join_past, read_start
+
+_DECISIONS = {name: at for at, name in enumerate(SELECTED)}
 
 
 @dataclass
@@ -45,12 +46,6 @@ class Contender:
     trial: Trial | None = None
     tally: Tally = field(default_factory=Tally)
     """p_success and chance of every judged group."""
-    spearman: list[float] = field(default_factory=list)
-    """Of each step's groups."""
-    expected: list[float] = field(default_factory=list)
-    """Mean forecast chance that a group of the step is informative."""
-    best_half: list[tuple[int, int]] = field(default_factory=list)
-    """Informative groups among the better half of each step's groups, and the size of that half."""
     reproduced: int = 0
     """Forecasts of candidates that are the stored ones to the bit."""
 
@@ -67,13 +62,15 @@ class Walk:
     """One run only."""
     rules: Sequence[str] = ()
     """Acquisition rules that predictors are paired with, beside each run's own."""
+    advance: Callable[[str], None] = lambda run: None
+    """Told the run of each step that is done."""
     values: list[SelectorValue] = field(default_factory=list)
     """What each pair would have got from the runs walked so far."""
     shared: Tally = field(default_factory=Tally)
     """What is known of every judged group, whoever forecasts it."""
-    informative: list[float] = field(default_factory=list)
-    """Share of each step's groups."""
     steps: list[tuple[str, int]] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+    """Groups of each of the steps."""
     runs: list[str] = field(default_factory=list)
     """Those begun so far; a group's `run` is its place here."""
     stored_forecasts: int = 0
@@ -92,12 +89,13 @@ def walk_run(walk: Walk, record: Run, chosen: RunSteps) -> None:
     log = RunLog(walk.layout, record, walk.pool, walk.row_of, walk.rules)
     logprobs = any(reads_logprobs(one.settings) for one in walk.contenders)
     for stored in read_steps(walk.layout, chosen, walk.faults, logprobs=logprobs):
-        groups = _known(walk, stored.groups, unknown)
+        groups = known_groups(stored.groups, walk.row_of, unknown)
         observation = observed(groups, stored.tokens, walk.row_of)
         walk.stored_forecasts += len(stored.candidates)
         for contender in walk.contenders:
             _walk_step(walk, contender, log, stored, observation, seed)
         _remember(walk, stored.step, groups, observation)
+        walk.advance(record.run)
     walk.values += log.values()
     if unknown:
         walk.faults.append(
@@ -154,7 +152,7 @@ def _past(walk: Walk, record: Run, settings: PredictorSettings, start: Version |
     groups = read_past(walk.layout, record.run, record.pins, ids) if walk.alone else learned_groups(walk)
     kept = runs_read(settings, pc.unique(groups["run_id"]).to_pylist())
     groups = groups.filter(pc.is_in(groups["run_id"], pa.array(kept, pa.string())))
-    return past_runs(join_past(groups, start, record.run, record.pins), ids)
+    return past_runs(join_past(groups, start, record), ids)
 
 
 def learned_groups(walk: Walk) -> pa.Table:
@@ -172,35 +170,14 @@ def _walk_step(
 ) -> None:
     """Forecast, freeze, and only then let the predictor see what came of it."""
     assert contender.trial is not None
-    rows, p_stored = _considered(walk, stored.candidates, observation.rows)
+    rows, p_stored = considered(stored.candidates, observation.rows, walk.row_of)
     forecast = contender.trial.forecast(rows, seed=derive_seed(seed, stored.step, "forecast"))
     contender.trial.observe(observation, seed=derive_seed(seed, stored.step, "observe"))
     log.judge(contender.label, stored.step, rows, forecast)
     contender.reproduced += int(np.sum(forecast.p_success.astype(np.float32) == p_stored)) if len(p_stored) else 0
-    _judge_step(contender, forecast.at(np.searchsorted(rows, observation.rows)), observation)
-
-
-def _considered(walk: Walk, candidates: pa.Table, groups: Ints) -> tuple[Ints, Floats]:
-    """Ascending pool rows of the step's candidates, with the p_success that was stored; without any the groups' own."""
-    if len(candidates) == 0:
-        return np.unique(groups), np.empty(0)
-    known = [(walk.row_of.get(prompt_id, -1), at) for at, prompt_id in enumerate(candidates["prompt_id"].to_pylist())]
-    kept = np.array(sorted(pair for pair in known if pair[0] >= 0), np.int64).reshape(-1, 2)
-    return kept[:, 0], candidates["p_success"].to_numpy()[kept[:, 1]]
-
-
-def _judge_step(contender: Contender, forecast: Forecast, observation: Observation) -> None:
-    """Remember what the step says of a predictor."""
-    chance = chance_of(forecast, observation.valid)
-    p_success = forecast.p_success.astype(np.float32).astype(np.float64)  # as forecasts are stored
-    contender.tally.add(p_success=p_success.astype(np.float32), chance=chance.astype(np.float32))
-    informative = _informative(observation)
-    best = np.argsort(-chance, kind="stable")[: (len(chance) + 1) // 2]
-    contender.best_half.append((int(informative[best].sum()), len(best)))
-    rates = observation.successes / observation.valid
-    told = len(rates) > 1
-    contender.spearman.append(weighted_spearman(p_success, rates, np.ones(len(rates))) if told else float("nan"))
-    contender.expected.append(float(chance.mean()) if len(chance) else float("nan"))
+    judged = forecast.at(np.searchsorted(rows, observation.rows))
+    chance = chance_of(judged, observation.valid).astype(np.float32)
+    contender.tally.add(p_success=judged.p_success.astype(np.float32), chance=chance)
 
 
 def _remember(walk: Walk, step: int, groups: pa.Table, observation: Observation) -> None:
@@ -213,53 +190,8 @@ def _remember(walk: Walk, step: int, groups: pa.Table, observation: Observation)
         successes=observation.successes.astype(np.int16),
         valid=observation.valid.astype(np.int16),
         mean_tokens=observation.mean_tokens,
-        weight=group_weights(groups),
+        weight=group_weights(groups).astype(np.float32),
         decision=np.array([_DECISIONS.get(one, -1) for one in groups["decision"].to_pylist()], np.int8),
     )
-    walk.informative.append(float(_informative(observation).mean()) if size else float("nan"))
     walk.steps.append((walk.runs[-1], step))
-
-
-_DECISIONS = {name: at for at, name in enumerate(SELECTED)}
-
-
-def group_weights(groups: pa.Table) -> np.ndarray:
-    """[G] 1 / propensity in first rounds, 0 in later ones; 1 for groups that nobody selected."""
-    propensity = groups["propensity"].to_numpy(zero_copy_only=False).astype(np.float64)
-    weights = np.where(np.isnan(propensity), 1.0, 1.0 / np.maximum(propensity, 1e-9))
-    later = ~np.isnan(propensity) & (groups["round"].to_numpy() > 0)
-    return np.where(later, 0.0, weights).astype(np.float32)
-
-
-def _known(walk: Walk, groups: pa.Table, unknown: dict[str, int]) -> pa.Table:
-    """The groups of prompts that are in the pool; the others are counted."""
-    ids = groups["prompt_id"].to_pylist()
-    kept = [prompt_id in walk.row_of for prompt_id in ids]
-    for prompt_id, known in zip(ids, kept, strict=True):
-        if not known:
-            unknown[prompt_id] = unknown.get(prompt_id, 0) + 1
-    return groups if all(kept) else groups.filter(pa.array(kept, pa.bool_()))
-
-
-def observed(groups: pa.Table, tokens: pa.Table | None, row_of: Mapping[str, int]) -> Observation:
-    """What came of groups, all of prompts that have a row."""
-    ids = groups["prompt_id"].to_pylist()
-    return Observation(
-        rows=np.array([row_of[prompt_id] for prompt_id in ids], np.int64),
-        successes=groups["successes"].to_numpy().astype(np.int64),
-        valid=groups["valid"].to_numpy().astype(np.int64),
-        mean_tokens=groups["mean_tokens"].to_numpy(zero_copy_only=False).astype(np.float64),
-        mean_logprobs=_mean_logprobs(ids, tokens) if tokens is not None else None,
-    )
-
-
-def _mean_logprobs(ids: Sequence[str], tokens: pa.Table) -> Floats:
-    """[G] mean over rollouts of the mean log-probability of their tokens."""
-    mean = pl.col("logprobs").list.mean().cast(pl.Float64).mean()
-    means = pl.DataFrame(tokens).group_by("prompt_id", maintain_order=True).agg(mean).rows()
-    found: Mapping[str, float | None] = dict(means)
-    return np.array([found[one] if found[one] is not None else np.nan for one in ids], np.float64)
-
-
-def _informative(observation: Observation) -> np.ndarray:
-    return (observation.successes > 0) & (observation.successes < observation.valid)
+    walk.sizes.append(size)

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from flows.commands.tables import format_table
+from flows.commands.watching import show_steps
 from flows.config import merge, read_toml
 from flows.environment import apply_defaults
 from flows.replay_config import ReplayConfig, build_replay_config, named_predictors
@@ -49,11 +50,12 @@ def resolve_replay(
 
 
 def _replay(config: ReplayConfig, format_: str) -> None:
-    from tasks.leaderboard import report_json, report_lines
+    from tasks.leaderboard import report_json
+    from tasks.leaderboard_text import report_lines
     from tasks.replay import replay_history
     from tasks.replay_files import write_files
 
-    report = replay_history(config.plan())
+    report = replay_history(config.plan(), show_steps)
     write_files(report, markdown=config.markdown, plots=config.plots)
     click.echo(json.dumps(report_json(report)) if format_ == "json" else "\n".join(report_lines(report)))
 

@@ -15,6 +15,21 @@ BINS = 10
 _CLIP = 1e-6
 
 
+def candidate_weights(propensity: Floats, rounds: Ints) -> Floats:
+    """[G] what a group counts for when all candidates are meant.
+
+    1 / propensity in first rounds; 0 in later ones, which choose among what was left; 1 where nobody selected.
+
+    Args:
+        propensity: [G] probability with which it was chosen; NaN where nobody selected.
+        rounds: [G] in which it was rolled out, from 0.
+    """
+    selected = ~np.isnan(propensity)
+    weights = np.ones(len(propensity))
+    weights[selected] = np.where(rounds[selected] > 0, 0.0, 1.0 / propensity[selected])
+    return weights
+
+
 def forecast_quality(
     p_success: Floats, successes: Ints, valid: Ints, weights: Floats | None = None
 ) -> dict[str, float]:
@@ -26,9 +41,9 @@ def forecast_quality(
     Args:
         p_success: [G] forecast probability that one rollout succeeds.
         successes: [G] rollouts that did, of `valid` ones.
-        weights: [G] 1 / propensity of each group; None weighs all alike.
+        weights: [G] `candidate_weights`; None weighs all alike.
     """
-    if len(p_success) == 0:
+    if len(p_success) == 0 or (weights is not None and not weights.any()):
         return dict.fromkeys(("spearman", "brier", "nll", "ece"), float("nan"))
     rates = successes / valid
     groups = np.ones(len(rates)) if weights is None else weights
@@ -83,6 +98,21 @@ def auc_of_levels(score: Ints, positive: NDArray[np.bool_], weights: Floats) -> 
     above, below = (np.bincount(score[kind], weights[kind], minlength=size) for kind in (positive, ~positive))
     pairs = above.sum() * below.sum()
     return float(above @ (np.cumsum(below) - below / 2) / pairs) if pairs > 0 else float("nan")
+
+
+def best_half(score: Floats, positive: NDArray[np.bool_], weights: Floats) -> tuple[float, float]:
+    """Weight of the positive groups in the better half by score, and the weight of that half.
+
+    Half of the weight is taken, from the highest score down. Where it ends among
+    equal scores, each of them is taken in the same proportion, which is what
+    taking them in random order gives on average.
+    """
+    half = float(weights.sum()) / 2
+    level = levels(-score)
+    mass, won = np.bincount(level, weights), np.bincount(level, weights * positive)
+    taken = np.clip(half - (np.cumsum(mass) - mass), 0.0, mass)
+    share = np.divide(taken, mass, out=np.zeros_like(taken), where=mass > 0)
+    return float(share @ won), half
 
 
 def _weighted_ranks(level: Ints, weights: Floats) -> Floats:

@@ -6,6 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from models.settings import MoppsSettings
+
 BENCH = Path(__file__).parents[2] / "bench"
 MODELS = ["a", "a", "b", "c", "b", "Qwen2-1.5B", "Qwen2-1.5B-Instruct"]
 
@@ -55,3 +57,33 @@ def test_what_a_model_may_learn_from_leaves_itself_its_family_or_the_prompts_out
 ) -> None:
     past = bench.warm.past_of(make_world(bench), setting, "dense", "Qwen2-1.5B", [])
     assert past.successes.tolist() == solved
+
+
+def test_a_kept_result_is_shown_for_its_own_setting_alone(bench: SimpleNamespace, tmp_path: Path) -> None:
+    kept = bench.main.Kept(tmp_path, float("inf"))
+    assert kept.do(("run", 1), (600, 12), lambda: "short") == "short"
+    assert kept.do(("run", 1), (7500, 60), lambda: "long") == "long"
+    assert kept.do(("run", 1), (600, 12), lambda: "anew") == "short"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"prompts": 9}, {"steps": 9}, {"quick": True}, {"rule": "uniform"}, {"predictor": "mean"}, {"start": "selected"}],
+)
+def test_whatever_decides_a_run_is_part_of_its_setting(bench: SimpleNamespace, change: dict[str, object]) -> None:
+    def setting(changes: dict[str, object]) -> str:
+        run = bench.main.Run(0, "cold", "foreroll", "informative", 0)
+        run = run._replace(**{name: value for name, value in changes.items() if name in run._fields})
+        sizes = {"prompts": 600, "steps": 12, "quick": False}
+        sizes |= {name: value for name, value in changes.items() if name in sizes}
+        return repr(bench.main.Simulator(Path(), None, **sizes).setting(run))
+
+    assert setting(change) != setting({}) == setting({})
+
+
+def test_a_default_that_changes_is_another_setting(bench: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    simulator = bench.main.Simulator(Path(), None, prompts=600, steps=12, quick=True)
+    run = bench.main.Run(0, "cold", "mopps", "thompson", 0)
+    before = repr(simulator.setting(run))
+    monkeypatch.setattr(bench.main, "predictors", lambda: {"mopps": MoppsSettings(decay=0.25)})
+    assert repr(simulator.setting(run)) != before

@@ -87,11 +87,15 @@ def past_of(config: TrainConfig) -> PastRuns:
 
 
 def test_a_run_that_reads_the_past_forecasts_better_from_the_first_step_on(store: Path, store_copy: Path) -> None:
-    first = query(Layout(store), "select prompt_id, successes, valid from groups where run_id = 'b' and step = 1")
+    first = query(
+        Layout(store),
+        "select prompt_id, successes, valid, if(round = 0, 1 / propensity, 0) as weight from groups "
+        "where run_id = 'b' and step = 1",
+    )
     with open_workbench(config(store_copy, "cold", {**FOREROLL, "past": "none"}, seed=1).plan()) as (bench, _):
         seen = np.array([bench.row_of[prompt_id] for prompt_id in first["prompt_id"].to_pylist()])
         p_success = bench.predictor.forecast(seen, seed=bench.seed(1, "forecast")).p_success
-    cold = forecast_quality(p_success, first["successes"].to_numpy(), first["valid"].to_numpy())
+    cold = forecast_quality(p_success, *(first[name].to_numpy() for name in ("successes", "valid", "weight")))
     warm = rows(store, "select nll, brier, spearman from predictor_updates where run_id = 'b' and step = 1")[0]
     assert warm["nll"] < 0.9 * cold["nll"] and warm["brier"] < 0.9 * cold["brier"] and warm["spearman"] > 0.2
     assert not cold["spearman"] > 0.2

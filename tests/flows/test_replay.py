@@ -1,9 +1,11 @@
 """Replay from the outside: it agrees with what runs forecast, and shows and publishes what it found."""
 
+import io
 import json
 import os
 import shutil
 import signal
+import sys
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
 
 from flows.cli import main
+from flows.commands.watching import show_steps
 from flows.replay import replay
 from flows.replay_config import ReplayConfig, build_replay_config
 from storage.layout import Layout
@@ -186,6 +189,23 @@ def test_a_config_file_names_predictors_and_the_command_line_others(past: Path, 
     assert [line["label"] for line in other["lines"]] == ["last"] and other["runs"] == {"first": 4}
 
 
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_is_shown_the_run_and_step_while_others_are_shown_nothing(
+    past: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = build_replay_config({"store": str(past), "predictors": {"mean": {}}}).plan()
+    for shown in (Terminal(), io.StringIO()):
+        monkeypatch.setattr(sys, "stderr", shown)
+        report = replay_history(plan, show_steps)
+        assert len(report.steps) == 8
+        assert ("/8" in shown.getvalue()) == shown.isatty()
+    assert shown.getvalue() == ""
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -210,16 +230,18 @@ def test_what_cannot_be_is_refused_in_one_line(past: Path, words: list[str], mes
     assert len(done.output.strip().splitlines()) == 1
 
 
-def test_a_damaged_step_is_a_note_and_not_an_error(past_copy: Path) -> None:
+def test_a_damaged_step_and_a_lost_one_are_notes_and_no_errors(past_copy: Path) -> None:
     path = Layout(past_copy).part("rewards", "second", 2)
     path.write_bytes(path.read_bytes()[: os.stat(path).st_size // 2])
+    Layout(past_copy).commit("second", 3).unlink()
     done = foreroll(past_copy, "--predictor", "mean")
     assert done.exit_code == 0
-    assert done.stdout.splitlines()[:2] == [
+    assert done.stdout.splitlines()[:3] == [
         done.stdout.splitlines()[0],
+        "note: run second: step 3 has no commit record: left out",
         "note: run second: step 2 is left out: history/rewards/run_id=second/step=00000002/part-0.parquet is damaged",
     ]
-    assert "7 steps, 56 groups" in done.stdout
+    assert "6 steps, 48 groups" in done.stdout
 
 
 def test_a_dense_replay_pairs_predictors_with_rules(past_copy: Path) -> None:

@@ -27,6 +27,7 @@ from tasks.registry import make_version
 from tasks.runs import check_plan
 from tasks.start import join_past
 from tests.flows.small_run import POOL, make_store, small_config
+from tests.storage.small_history import make_run
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 
@@ -129,9 +130,24 @@ def test_groups_of_a_run_in_both_count_once_and_a_run_is_never_its_own_past(layo
         scores={},
     )  # fmt: skip
     read = past_groups(layout, {"a": 5, "c": 4})
-    joined = join_past(read, version, "new", {"past": {"a": 9, "c": 9}})
+    record = make_run("new", pins={"past": {"a": 9, "c": 9}})
+    joined = join_past(read, version, record)
     assert joined["run_id"].to_pylist() == ["a"] * 5 + ["c"] * 4 + ["b"] * 2
-    assert join_past(read, None, "new", {}).equals(read)
+    assert join_past(read, None, record).equals(read)
+
+
+def test_a_fork_never_knows_what_its_parent_did_after_the_fork(layout: Layout) -> None:
+    """A version was published long after, and the fork's own setting leaves its parent out."""
+    train(config(layout, {"name": "mopps"}, "parent"))
+    steps = [past_groups(layout, {"parent": 9}).set_column(1, "step", pa.array([step] * 9)) for step in (1, 2)]
+    groups = pa.concat_tables([*(table.cast(PAST) for table in steps), past_groups(layout, {"elsewhere": 5})])
+    publish_from(layout, ForerollSettings(), {}, groups)
+    given = ("predictor.name=foreroll", "predictor.components=8", "predictor.past=none", "predictor.from=base")
+    about = {"store": str(layout.root), "run": "fork", "fork_from": "parent@1", **parse_assignments(given)}
+    with open_workbench(resolve_config({}, about).plan()) as (bench, _):
+        assert bench.pool.past is not None
+        found = sorted(zip(bench.pool.past.run.tolist(), bench.pool.past.step.tolist(), strict=True))
+    assert found == [(0, 1)] * 9 + [(1, 1)] * 5
 
 
 def test_a_version_that_cannot_be_begun_with_is_refused_and_leaves_no_run(layout: Layout) -> None:

@@ -153,9 +153,9 @@ def test_forecasts_are_judged_before_they_are_learned_from(store: Path) -> None:
     judged = rows(store, "select step, groups, brier from predictor_updates order by step")
     again = rows(
         store,
-        "select step, count(*)::int as groups, "
-        "avg(success_rate * (1 - p_success) ** 2 + (1 - success_rate) * p_success ** 2) as brier "
-        "from groups group by step order by step",
+        "select step, count(*)::int as groups, sum(weight * valid * "
+        "(success_rate * (1 - p_success) ** 2 + (1 - success_rate) * p_success ** 2)) / sum(weight * valid) as brier "
+        "from (select *, if(round = 0, 1 / propensity, 0) as weight from groups) group by step order by step",
     )
     for stored, computed in zip(judged, again, strict=True):
         assert stored["groups"] == computed["groups"]

@@ -207,6 +207,15 @@ def test_a_damaged_commit_record_is_named_and_hides_its_step(
     assert damaged_files(store_copy) == [(str(path.relative_to(store_copy.root)), "damaged")]
 
 
+def test_a_step_before_the_last_that_has_no_commit_record_is_missing(store_copy: Layout) -> None:
+    for step in (1, 3):
+        store_copy.commit("first", step).unlink()
+    (lost,) = damaged_files(store_copy)  # that step 3 was ever committed nothing tells
+    assert lost == ("history/steps/run_id=first/step=00000001/part-0.parquet", "missing")
+    write_run(store_copy, make_run("first", config={"imported": {}}))
+    assert damaged_files(store_copy) == []
+
+
 def test_damaged_run_files_and_datasets_break_no_query(store_copy: Layout, caplog: pytest.LogCaptureFixture) -> None:
     store_copy.run_file("first").write_text("{")
     path = store_copy.dataset("toy")

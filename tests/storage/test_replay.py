@@ -13,8 +13,9 @@ from storage.errors import StoreError
 from storage.history import History
 from storage.layout import Layout
 from storage.replay import RunSteps, StoredStep, find_steps, read_steps
+from storage.runs import write_run
 from storage.store import open_store
-from tests.storage.small_history import make_step
+from tests.storage.small_history import make_history, make_run, make_step
 from tests.tasks.past_history import write_past, write_pool
 
 
@@ -137,8 +138,21 @@ def test_a_missing_step_and_a_missing_file_are_named(store_copy: Layout) -> None
     found, faults = read(store_copy)
     assert [one.step for one in found] == [1]
     assert faults == [
-        "run first: step 2 is missing",
+        "run first: step 2 has no commit record: left out",
         "run first: step 3 is left out: history/rewards/run_id=first/step=00000003/part-0.parquet is missing",
+    ]
+
+
+def test_lost_steps_are_named_in_a_replay_of_several_runs(store_copy: Layout) -> None:
+    make_history(store_copy, "third", 12)
+    write_run(store_copy, make_run("third", created_at="2026"))
+    store_copy.commit("second", 2).unlink()
+    for step in (1, 2, *range(4, 9)):
+        store_copy.commit("third", step).unlink()
+    assert [(one.run, one.faults) for one in find_steps(store_copy)] == [
+        ("first", ()),
+        ("second", ("run second: step 2 has no commit record: left out",)),
+        ("third", ("run third: steps 1, 2, 4, 5, 6 and 2 more have no commit record: left out",)),
     ]
 
 

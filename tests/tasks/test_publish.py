@@ -21,7 +21,8 @@ from storage.prompts import dataset_digest, read_dataset
 from storage.registry import promotions, read_version, resolve, versions
 from storage.store import open_store
 from tasks.heldout import HeldOutScore
-from tasks.leaderboard import ReplayReport, report_lines
+from tasks.leaderboard import ReplayReport
+from tasks.leaderboard_text import report_lines
 from tasks.replay import replay_history
 from tasks.replay_plan import ReplayPlan
 from tasks.walk import walk_run

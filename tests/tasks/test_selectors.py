@@ -17,7 +17,8 @@ from storage.prompts import read_dataset, write_dataset
 from storage.runs import write_run
 from storage.store import open_store
 from tasks.counterfactual import judge_step, logged_steps
-from tasks.leaderboard import ReplayReport, report_json, report_lines, report_markdown
+from tasks.leaderboard import ReplayReport, report_json
+from tasks.leaderboard_text import report_lines, report_markdown
 from tasks.past import past_runs
 from tasks.replay import replay_history
 from tasks.replay_plan import ReplayPlan

@@ -1,6 +1,7 @@
 """The walk over a history: its order, what predictors are given of the past, and what is left out."""
 
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from models.settings import (
     PredictorSettings,
     SecSettings,
 )
+from storage.catalog import query
 from storage.errors import StoreError
 from storage.layout import Layout
 from storage.past import read_groups
@@ -31,6 +33,8 @@ from tasks.past import past_runs
 from tasks.replay import replay_history
 from tasks.replay_plan import ReplayPlan
 from tests.storage.small_history import make_history, make_prompt, make_run
+from tests.tasks.logged_run import GROUP, POOL, Logger
+from tests.tasks.logged_run import settings as logged_settings
 from tests.tasks.past_history import random_steps, write_past, write_pool
 
 TEXTS = [f"what is {one} + {one + 1}?" for one in range(12)]
@@ -198,6 +202,26 @@ def test_a_dataset_that_is_gone_or_another_is_named(layout: Layout) -> None:
     ]
     with pytest.raises(StoreError, match="no dataset of runs fourth is in"):
         replayed(layout, runs="fourth")
+
+
+def test_steps_are_judged_over_all_candidates_of_a_selection(tmp_path: Path) -> None:
+    """First rounds by 1 / propensity, against SQL; step 5 has a second round."""
+    layout = open_store(tmp_path / "logged", create=True)
+    logging = logged_settings(explore=0.25)
+    Logger(layout, logging, write_pool(layout, "toy", [f"{row} + {row}" for row in range(POOL)])).write()
+    about = {"seed": 7, "prompts": {"train": "toy"}, "sampling": {"group_size": GROUP}}
+    write_run(layout, make_run("logged", config={**about, "acquisition": asdict(logging)}))
+    report = replayed(layout, MoppsSettings())
+    steps = query(
+        layout,
+        "select sum(informative::int / propensity) / sum(1 / propensity) as share, avg(informative::int) as plain "
+        "from groups where round = 0 group by step order by step",
+    )
+    assert report.informative == pytest.approx(steps["share"].to_pylist())
+    assert report.informative != pytest.approx(steps["plain"].to_pylist())
+    assert report.informative_share == pytest.approx(
+        query(layout, "select avg(informative::int) as share from groups")["share"][0].as_py()
+    )
 
 
 def test_a_step_without_groups_and_a_history_of_one_group(layout: Layout) -> None:
