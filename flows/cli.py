@@ -166,7 +166,7 @@ where_option = click.option(
 @click.option(
     "--heldout",
     metavar="SHARE",
-    type=click.FloatRange(0.0, 1.0, max_open=True),
+    type=float,
     default=0.0,
     help="Keep this share apart, as the dataset DATASET-heldout.",
 )

@@ -83,7 +83,9 @@ def stream_dataset(layout: Layout, name: str, batches: Iterable[Sequence[dict[st
     except FileExistsError:
         if file_digest(path) == digest:
             return False
-        raise StoreError(f"dataset {name} exists already, with other prompts: choose another name") from None
+        raise StoreError(
+            f"dataset {name} exists already, with other prompts (--where and --heldout choose): choose another name"
+        ) from None
     return True
 
 

@@ -109,7 +109,7 @@ def promotions(layout: Layout, name: str) -> list[Promotion]:
     try:
         for number, line in enumerate(path.read_bytes().splitlines(), start=1):
             try:
-                log.append(Promotion(**json.loads(line)))
+                log += [_promotion(line)] if line.strip() else []
             except (ValueError, TypeError) as error:
                 raise StoreError(f"{path}: line {number} is damaged ({error}): mend or delete the line") from error
     except FileNotFoundError:
@@ -117,6 +117,15 @@ def promotions(layout: Layout, name: str) -> list[Promotion]:
     except OSError as error:
         raise StoreError(f"{path} is not readable ({error})") from error
     return log
+
+
+def _promotion(line: bytes) -> Promotion:
+    found = Promotion(**json.loads(line))
+    if type(found.version) is not int or found.version < 1:
+        raise ValueError(f"{found.version!r} is no version")
+    if not isinstance(found.reason, str) or not isinstance(found.promoted_at, str):
+        raise TypeError("reason and promoted_at are texts")
+    return found
 
 
 def standing_promotions(layout: Layout, name: str) -> list[Promotion]:
@@ -170,18 +179,18 @@ def read_version(layout: Layout, name: str, number: int) -> Version:
     _check_exists(layout, name, number)
     folder = layout.predictor_version(name, number)
     try:
-        config = _read_json(folder / _CONFIG)
+        config, lineage, scores = _read_about(folder)
         for file, digest in config["files"].items():
             if file_digest(folder / file) != digest:
                 raise StoreError(f"{file} is not what was published")
         return Version(
             config=config,
-            lineage=_read_json(folder / _LINEAGE),
-            scores=_read_json(folder / _SCORES),
+            lineage=lineage,
+            scores=scores,
             state=load((folder / _STATE).read_bytes()),
             past=read_table(folder / _PAST, PAST),
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError, StoreError) as error:
+    except (OSError, ValueError, SafetensorError, StoreError) as error:
         raise StoreError(
             f"version {number} of predictor {name} is damaged ({error}): restore or delete {folder}"
         ) from error
@@ -232,11 +241,12 @@ def _list_versions(layout: Layout, name: str) -> list[dict[str, Any]]:
     for number in versions(layout, name):
         folder = layout.predictor_version(name, number)
         try:
-            about = {key: _read_json(folder / f"{key}.json") for key in ("config", "lineage", "scores")}
+            config, lineage, scores = _read_about(folder)
         except (OSError, ValueError) as error:
             logger.warning("version %d of predictor %s is damaged (%s) and left out", number, name, error)
             continue
         last = next((line for line in reversed(log) if line.version == number), None)
+        about = {"config": config, "lineage": lineage, "scores": scores}
         rows.append(
             {"name": name, "version": number, "promotion": last, "best": bool(last and last is log[-1]), **about}
         )
@@ -272,9 +282,24 @@ def _check_exists(layout: Layout, name: str, number: int) -> None:
         raise StoreError(f"predictor {name} has no version {number} in {layout.root}; it has: {numbers}")
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(path.read_text())
-    return found
+def _read_about(folder: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """Config, lineage and scores of a version.
+
+    Raises:
+        OSError, ValueError: a file cannot be read, or does not say what it has to.
+    """
+    config, lineage, scores = (json.loads((folder / file).read_text()) for file in (_CONFIG, _LINEAGE, _SCORES))
+    if not _has_objects(config, "predictor", "files") or set(config["files"]) != {_STATE, _PAST, _LINEAGE, _SCORES}:
+        raise ValueError(f"{_CONFIG} does not tell the predictor and the digests of the files")
+    if not _has_objects(lineage, "runs", "datasets"):
+        raise ValueError(f"{_LINEAGE} does not tell runs and datasets")
+    if not isinstance(scores, dict):
+        raise ValueError(f"{_SCORES} holds no object")
+    return config, lineage, scores
+
+
+def _has_objects(found: Any, *names: str) -> bool:
+    return isinstance(found, dict) and all(isinstance(found.get(name), dict) for name in names)
 
 
 def _json(values: Mapping[str, Any]) -> bytes:

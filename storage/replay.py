@@ -69,7 +69,7 @@ class StoredStep:
     groups: pa.Table
     """round, prompt_id, successes, valid, mean_tokens, propensity and decision, by round and place in it."""
     tokens: pa.Table | None
-    """prompt_id and logprobs of each rollout, where they were asked for."""
+    """prompt_id and logprobs of each rollout, where they were asked for and are known."""
 
 
 def find_steps(layout: Layout, runs: str = "*", where: str = "true") -> list[RunSteps]:
@@ -173,7 +173,7 @@ def _stored(batch: dict[int, Tables]) -> Iterator[StoredStep]:
             step,
             tables["forecasts"].drop_columns("step"),
             groups.filter(pc.equal(groups["step"], step)).drop_columns("step"),
-            _with_prompts(tables) if "tokens" in tables else None,
+            _with_prompts(tables) if len(tables.get("tokens", ())) else None,
         )
 
 

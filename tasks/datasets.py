@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from models.embeddings import WordllamaEncoder
 from models.errors import ModelError
+from storage.errors import StoreError
 from storage.files import set_aside
 from storage.layout import Layout
 from storage.prompts import read_dataset, read_embeddings, write_embeddings
@@ -17,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 def dataset_embeddings(layout: Layout, dataset: str, ids: list[str], texts: list[str]) -> NDArray[np.float32]:
-    """[prompts, dim] embeddings of a dataset in its own order, from the store's cache, or made and kept there."""
+    """[prompts, dim] embeddings of a dataset in its own order, cached by the store or made, and kept if possible."""
     encoder = WordllamaEncoder()
     cached = _cached_embeddings(layout, encoder.name, dataset, ids)
     if cached is not None:
@@ -25,7 +26,10 @@ def dataset_embeddings(layout: Layout, dataset: str, ids: list[str], texts: list
         return np.array(flat, dtype=np.float32).reshape(len(ids), -1)  # Arrow's own memory is read-only
     found = encoder.encode(texts)
     rows = pa.FixedSizeListArray.from_arrays(found.ravel(), found.shape[1])
-    write_embeddings(layout, encoder.name, dataset, ids, rows)
+    try:
+        write_embeddings(layout, encoder.name, dataset, ids, rows)
+    except StoreError as error:
+        logger.warning("the embeddings of %s are not kept: %s", dataset, error)
     return found
 
 

@@ -16,7 +16,7 @@ from storage.prompts import read_dataset
 from storage.registry import Version, read_version, resolve
 from tasks.datasets import dataset_categories, dataset_embeddings
 from tasks.past import past_runs
-from tasks.registry import check_version, stored_settings
+from tasks.registry import usable_settings
 
 
 def forecast_dataset(layout: Layout, dataset: str, reference: str) -> pa.Table:
@@ -32,8 +32,7 @@ def forecast_dataset(layout: Layout, dataset: str, reference: str) -> pa.Table:
     prompts = read_dataset(layout, dataset)
     name, number = resolve(layout, reference)
     version = read_version(layout, name, number)
-    settings = stored_settings(version, f"{name}@{number}")
-    check_version(version, f"{name}@{number}", settings)
+    settings = usable_settings(version, f"{name}@{number}")
     pool = _pool(layout, dataset, prompts, settings, version)
     predictor = build_predictor(settings, pool, seed=derive_seed(0, "predictor"))
     if not reads_past(settings):

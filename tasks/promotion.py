@@ -12,7 +12,7 @@ from storage.replay import RunSteps
 from storage.runs import Run
 from tasks.heldout import Side, held_out, judge_heldout
 from tasks.leaderboard import SCORE
-from tasks.registry import stored_settings
+from tasks.registry import usable_settings
 from tasks.replay_plan import ReplayPlan
 from tasks.replay_pool import replay_pool
 
@@ -54,7 +54,7 @@ def _best(layout: Layout, name: str) -> tuple[int, Side | None, list[str]]:
     for number in dict.fromkeys(line.version for line in reversed(standing_promotions(layout, name))):
         try:
             version = read_version(layout, name, number)
-            return number, Side(stored_settings(version, f"{name}@{number}"), version.past), notes
+            return number, Side(usable_settings(version, f"{name}@{number}"), version.past), notes
         except StoreError as error:
             notes.append(str(error))
     return 0, None, notes

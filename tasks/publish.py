@@ -25,7 +25,7 @@ from storage.registry import (
 from tasks.heldout import Side
 from tasks.leaderboard import SCORE, ReplayReport, no_nan, score_json
 from tasks.promotion import History, Verdict, compare
-from tasks.registry import make_version, stored_settings
+from tasks.registry import make_version, usable_settings
 from tasks.replay_plan import ReplayPlan
 from tasks.replay_pool import stored_datasets
 from tasks.walk import Contender, Walk, learned_groups
@@ -66,10 +66,11 @@ def publish_best(walk: Walk, plan: ReplayPlan, report: ReplayReport, history: Hi
 
 
 def _published(layout: Layout, plan: ReplayPlan, history: History) -> int:
-    """The newest version, if it is whole and was trained on this very history by this very replay; else 0."""
+    """The newest version, if it can be used and was trained on this very history by this very replay; else 0."""
     number = max(versions(layout, plan.publish), default=0)
     try:
         version = read_version(layout, plan.publish, number)
+        usable_settings(version, f"{plan.publish}@{number}")
     except StoreError:
         return 0
     same = (
@@ -86,7 +87,7 @@ def _settle(layout: Layout, plan: ReplayPlan, history: History, number: int) -> 
     if _is_best(layout, plan.publish, number):
         return f"{nothing}: nothing done"
     version = read_version(layout, plan.publish, number)
-    settings = stored_settings(version, f"{plan.publish}@{number}")
+    settings = usable_settings(version, f"{plan.publish}@{number}")
     verdict = compare(layout, plan, history, Side(settings, version.past))
     if not verdict.promoted:
         return f"{nothing}, which is not promoted: {verdict.reason}"

@@ -65,11 +65,11 @@ def settings_of(settings: PredictorSettings) -> dict[str, Any]:
     return {name: value for name, value in asdict(settings).items() if name not in ("start", "past")}
 
 
-def stored_settings(version: Version, reference: str) -> PredictorSettings:
+def usable_settings(version: Version, reference: str) -> PredictorSettings:
     """The settings that a version was trained with.
 
     Raises:
-        StoreError: this Foreroll does not know them.
+        StoreError: this Foreroll does not know them, or has another encoder or history schema.
     """
     try:
         found: PredictorSettings = _SETTINGS.validate_python(version.config["predictor"])
@@ -78,6 +78,7 @@ def stored_settings(version: Version, reference: str) -> PredictorSettings:
             f"predictor {reference} has settings that this Foreroll does not know: use the one that published it, or "
             "train it anew with `foreroll replay`"
         ) from None
+    check_version(version, reference, found)
     return found
 
 

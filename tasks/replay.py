@@ -85,8 +85,8 @@ def judged_groups(walk: Walk) -> Groups:
     return Groups(
         run=column("run").astype(np.int32),
         row=column("row").astype(np.int32),
-        successes=column("successes").astype(np.int16),
-        valid=column("valid").astype(np.int16),
+        successes=column("successes").astype(np.int32),
+        valid=column("valid").astype(np.int32),
         weight=column("weight").astype(np.float32),
         decision=column("decision").astype(np.int8),
     )

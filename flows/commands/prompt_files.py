@@ -41,6 +41,8 @@ def add_prompts(
     Raises:
         StoreError: a file or a row cannot be used; with `skip_bad`, such rows are left out.
     """
+    if not 0.0 <= heldout < 1.0:
+        raise StoreError(f"--heldout {heldout} is no share: name a number from 0 to 1")
     names = [name, *([f"{name}-heldout"] if heldout else [])]
     for one in names:
         if check_name("dataset", one) in BUILTIN:

@@ -60,8 +60,8 @@ class Groups:
     run: NDArray[np.int32]
     row: NDArray[np.int32]
     """Pool row: the prompt."""
-    successes: NDArray[np.int16]
-    valid: NDArray[np.int16]
+    successes: NDArray[np.int32]
+    valid: NDArray[np.int32]
     weight: NDArray[np.float32]
     """1 / propensity; 0 for groups of later rounds, which choose among what was left."""
     decision: NDArray[np.int8]

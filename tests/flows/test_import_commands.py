@@ -90,6 +90,9 @@ def test_a_share_that_leaves_a_dataset_empty_is_refused(tmp_path: Path) -> None:
     for share, held in (("0.0001", 0), ("0.9999", 4)):
         done = foreroll("prompts", "add", file, "--name", "sums", "--heldout", share, "--store", tmp_path / "new")
         assert done.exit_code == 2 and f"of 4 prompts holds {held} out: nothing was added; choose" in done.output
+    for share in ("nan", "1", "-0.1"):
+        done = foreroll("prompts", "add", file, "--name", "sums", "--heldout", share, "--store", tmp_path / "new")
+        assert done.exit_code == 2 and "is no share: name a number from 0 to 1" in done.output
     taken = foreroll("prompts", "add", file, "--name", "countdown", "--heldout", "0.5", "--store", tmp_path / "new")
     assert taken.exit_code == 2 and "dataset countdown-heldout is built in: choose another name" in taken.output
     assert not (tmp_path / "new").exists()

@@ -1,5 +1,6 @@
 """Published predictors: numbered versions that never change, and what `@best` means."""
 
+import json
 import shutil
 import signal
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from storage.catalog import query
 from storage.errors import StoreError
+from storage.files import file_digest
 from storage.layout import Layout
 from storage.registry import (
     Version,
@@ -42,7 +44,8 @@ def test_a_version_reads_back_as_it_was_published(layout: Layout) -> None:
 
 
 def test_a_version_without_history_and_without_state_can_be_published(layout: Layout) -> None:
-    empty = Version(config={}, lineage={}, scores={}, state={}, past=PAST.empty_table())
+    lineage: dict[str, Any] = {"runs": {}, "datasets": {}}
+    empty = Version({"predictor": {}}, lineage, scores={}, state={}, past=PAST.empty_table())
     publish(layout, "base", empty)
     found = read_version(layout, "base", 1)
     assert found.state == {} and found.past.equals(PAST.empty_table())
@@ -116,6 +119,57 @@ def test_a_damaged_log_of_promotions_is_named_with_its_line(layout: Layout) -> N
             refused()
     path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
     assert resolve(layout, "base@best") == ("base", 1) and damaged_predictors(layout) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"version": "1", "reason": "r", "promoted_at": "now"}',
+        b'{"version": null, "reason": "r", "promoted_at": "now"}',
+        b'{"version": 1.0, "reason": "r", "promoted_at": "now"}',
+        b'{"version": true, "reason": "r", "promoted_at": "now"}',
+        b'{"version": 0, "reason": "r", "promoted_at": "now"}',
+        b'{"version": 1, "reason": 5, "promoted_at": "now"}',
+        b'{"version": 1, "reason": "r"}',
+        b'[1, "r", "now"]',
+    ],
+)
+def test_a_promotion_of_other_types_is_damage(layout: Layout, line: bytes) -> None:
+    publish(layout, "base", make_version())
+    layout.promotions("base").write_bytes(b"\n" + line + b"\n")
+    assert damaged_predictors(layout) == [("predictors/base/promotions.jsonl", "damaged")]
+    for refused in (lambda: resolve(layout, "base@best"), lambda: publish(layout, "base", make_version())):
+        with pytest.raises(StoreError, match=r"promotions\.jsonl: line 2 is damaged"):
+            refused()
+    assert versions(layout, "base") == [1]
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("config.json", "[]"),
+        ("config.json", '{"predictor": "mopps", "files": {}}'),
+        ("config.json", '{"predictor": {"name": "mopps"}, "files": {}}'),
+        ("lineage.json", '{"runs": {}}'),
+        ("lineage.json", "[]"),
+        ("scores.json", "[]"),
+    ],
+)
+def test_a_version_whose_files_do_not_say_what_they_have_to_is_damaged(
+    layout: Layout, file: str, content: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(2):
+        publish(layout, "base", make_version())
+    folder = layout.predictor_version("base", 2)
+    (folder / file).write_text(content)
+    if file != "config.json":  # as if it had been published so
+        config = json.loads((folder / "config.json").read_text())
+        config["files"][file] = file_digest(folder / file)
+        (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(StoreError, match="version 2 of predictor base is damaged"):
+        read_version(layout, "base", 2)
+    assert [row["version"] for row in rows(layout, "select version from predictors")] == [1]
+    assert "version 2 of predictor base is damaged" in caplog.text
 
 
 def test_best_is_the_last_promoted_version_that_is_there_and_a_promoted_number_is_not_given_again(

@@ -131,6 +131,20 @@ def test_two_at_once_publish_once(layout: Layout, monkeypatch: pytest.MonkeyPatc
     assert versions(layout, "ours") == [1] == [line.version for line in promotions(layout, "ours")]
 
 
+@pytest.mark.parametrize("key", ["encoder", "schema_version"])
+def test_a_version_that_this_foreroll_cannot_use_is_trained_anew_from_the_same_history(
+    layout: Layout, key: str
+) -> None:
+    replayed(layout, MeanSettings())
+    path = layout.predictor_version("ours", 1) / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), key: "another"}))
+    said = replayed(layout, MeanSettings()).published
+    assert said.startswith(
+        "mean is version 2 of ours, promoted to @best: it is the first; predictor ours@1 was trained"
+    )
+    assert best_of(layout) == 2
+
+
 @pytest.mark.parametrize("deleted", [False, True])
 def test_a_best_version_that_cannot_be_used_gives_way_to_the_one_before(
     layout: Layout, scores: list[float], deleted: bool

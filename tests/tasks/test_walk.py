@@ -264,3 +264,17 @@ def test_log_probabilities_are_given_to_those_that_learn_from_them(
     replayed(layout, DepoSettings())
     assert seen[0].mean_logprobs is not None
     assert seen[0].mean_logprobs == pytest.approx([-0.875 / 3] * 2)
+
+
+def test_groups_of_any_size_count_whole(tmp_path: Path) -> None:
+    layout = open_store(tmp_path / "large", create=True)
+    ids = write_pool(layout, "toy", TEXTS)
+    write_past(layout, "large", {1: [(ids[0], [True] * 40_000), (ids[1], [True] * 30_000 + [False] * 40_000)]})
+    report = replayed(layout, MeanSettings())
+    score = report.lines[0].scores["candidates"]["brier"]
+    assert report.informative_share == 0.5 and score.value == pytest.approx(0.25)
+
+
+def test_depo_replays_a_history_without_log_probabilities(layout: Layout) -> None:
+    report = replayed(layout, DepoSettings())
+    assert 0.0 < report.lines[0].scores["candidates"]["nll"].value < 2.0
