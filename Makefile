@@ -25,7 +25,7 @@ train: $(STAMP) ## Train the small Countdown policy (RUN, STEPS, STORE); again t
 
 test: $(STAMP) ## Run the tests
 	@echo "== running the tests; those that want vLLM or a GPU are skipped where there is none"
-	$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadgroup --no-loadscope-reorder
+	$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder
 
 test-slow: $(STAMP) ## Run the tests that take minutes
 	$(BIN)/python -m pytest -m slow

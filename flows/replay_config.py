@@ -48,9 +48,8 @@ class ReplayConfig(BaseModel):
     """Of the bootstrap, and of which prompts are held out."""
     publish: str = ""
     """Name under which the best is published; empty publishes nothing."""
-    margin: Annotated[float, Field(allow_inf_nan=False)] = 0.005
-    """NLL by which the best must beat the published one, on prompts that neither learned from, to be promoted; below 0
-    it is promoted unless it is worse by more than that."""
+    margin: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 0.005
+    """NLL by which the best must beat the published one, on runs and prompts that it did not learn, to be promoted."""
     heldout: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.1
     """Share of the prompts that are held out for that."""
     dense: bool = False

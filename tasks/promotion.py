@@ -1,72 +1,110 @@
 """Whether a predictor is better than the published version that is the best so far."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
-import numpy as np
+import math
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from storage.errors import StoreError
 from storage.layout import Layout
-from storage.registry import read_version, standing_promotions
-from storage.replay import RunSteps
-from storage.runs import Run
-from tasks.heldout import Side, held_out, judge_heldout
-from tasks.leaderboard import SCORE
+from storage.registry import Version, read_version, standing_promotions
+from tasks.leaderboard import SCORE, no_nan
 from tasks.registry import usable_settings
 from tasks.replay_plan import ReplayPlan
-from tasks.replay_pool import replay_pool
-
-History = Sequence[tuple[Run, RunSteps]]
-"""The runs of a replay, each with its steps."""
+from tasks.unseen import Replayed, Side, judge_unseen
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What came of a comparison."""
+class Best:
+    """The version that was promoted last, of those that can be used."""
 
-    promoted: bool
-    reason: str
-    nll: float
-    """On the prompts held out; NaN where none was rolled out."""
-    best: int
-    """The version it was compared with, 0 where there is none."""
-    best_nll: float
+    number: int = 0
+    """0 where there is none."""
+    side: Side | None = None
+    faults: tuple[str, ...] = ()
+    """Why those promoted after it cannot be used."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A predictor and the best version, on runs and prompts that neither has learned from."""
+
+    score: float
+    """NaN where no held-out prompt was rolled out."""
+    groups: int
+    """Judged ones."""
     prompts: int
-    """Held out and rolled out."""
+    learned: int
+    """Groups that the predictor learns from."""
+    best: int = 0
+    """The version it was compared with, 0 where there was none."""
+    best_score: float = math.nan
+    best_learned: int = 0
+
+    def stored(self) -> dict[str, Any]:
+        """As JSON holds it, NaN as null."""
+        found: dict[str, Any] = no_nan(asdict(self))
+        return found
 
 
-def compare(layout: Layout, plan: ReplayPlan, history: History, ours: Side) -> Verdict:
-    """A predictor against the last promoted version of the plan's name, on prompts that neither has learned from."""
-    best, theirs, notes = _best(layout, plan.publish)
-    sides = [ours] if theirs is None else [ours, theirs]
-    pool, _ = replay_pool(layout, [run for run, _ in history], [side.settings for side in sides])
-    hidden = held_out(pool, plan.seed, plan.heldout)
-    judged = [judge_heldout(layout, pool, side, history, hidden) for side in sides]
-    nll, best_nll = judged[0].nll, judged[1].nll if theirs else float("nan")
-    promoted, reason = _decide(nll, best_nll, plan.margin, best)
-    on = f" ({judged[0].groups} groups of {judged[0].prompts} prompts held out)" if best else ""
-    return Verdict(promoted, "; ".join([reason + on, *notes]), nll, best, best_nll, judged[0].prompts)
+def stored_comparison(version: Version) -> Comparison | None:
+    """What a version was compared with when it was published; None where it does not say."""
+    found: Any = version.scores.get("heldout")
+    try:
+        numbers: dict[str, Any] = {name: math.nan if value is None else value for name, value in found.items()}
+        return Comparison(**numbers)
+    except (AttributeError, TypeError):
+        return None
 
 
-def _best(layout: Layout, name: str) -> tuple[int, Side | None, list[str]]:
-    """Number and side of the last promoted version that can be used, 0 and None without any; why others cannot."""
-    notes: list[str] = []
+def version_side(version: Version, reference: str) -> Side:
+    """What a version knows.
+
+    Raises:
+        StoreError: it cannot be used here.
+    """
+    return Side(usable_settings(version, reference), version.past, list(version.lineage["datasets"]))
+
+
+def find_best(layout: Layout, name: str) -> Best:
+    """The last promoted version of a name that is whole and can be used here."""
+    faults: list[str] = []
     for number in dict.fromkeys(line.version for line in reversed(standing_promotions(layout, name))):
         try:
-            version = read_version(layout, name, number)
-            return number, Side(usable_settings(version, f"{name}@{number}"), version.past), notes
+            side = version_side(read_version(layout, name, number), f"{name}@{number}")
+            return Best(number, side, tuple(faults))
         except StoreError as error:
-            notes.append(str(error))
-    return 0, None, notes
+            faults.append(str(error))
+    return Best(faults=tuple(faults))
 
 
-def _decide(ours: float, theirs: float, margin: float, best: int) -> tuple[bool, str]:
-    """Whether ours is promoted, and why."""
-    if not best:
-        return True, "it is the first"
-    compared = f"held-out {SCORE} {ours:.4f} against {theirs:.4f} of version {best}"
-    if not np.isfinite(ours) or not np.isfinite(theirs):
+def compare(layout: Layout, plan: ReplayPlan, runs: Replayed, ours: Side, best: Best) -> Comparison:
+    """Judge both."""
+    mine = judge_unseen(layout, ours, runs, plan.seed, plan.heldout)
+    found = Comparison(mine.score, mine.groups, mine.prompts, len(ours.groups))
+    if best.side is None:
+        return found
+    theirs = judge_unseen(layout, best.side, runs, plan.seed, plan.heldout)
+    return replace(found, best=best.number, best_score=theirs.score, best_learned=len(best.side.groups))
+
+
+def decide(found: Comparison, margin: float, best: Best) -> tuple[bool, str]:
+    """Whether a predictor is promoted, and why.
+
+    Equal scores mean that neither knows anything of prompts it never saw; then the one that has learned from more goes.
+    """
+    promoted, reason = _decide(found, margin, bool(best.faults))
+    return promoted, "; ".join([reason, *best.faults])
+
+
+def _decide(found: Comparison, margin: float, faulty: bool) -> tuple[bool, str]:
+    if not found.best:
+        return True, "no version that was promoted can be used" if faulty else "it is the first"
+    compared = f"held-out {SCORE} {found.score:.4f} against {found.best_score:.4f} of version {found.best}"
+    if not math.isfinite(found.score) or not math.isfinite(found.best_score):
         return False, f"{compared}: no held-out prompt was rolled out"
-    if theirs - ours > margin:
-        return True, f"{compared}, better by more than the margin {margin:g}"
-    return False, f"{compared}, not better by more than the margin {margin:g}"
+    on = f"{found.groups:,} groups of {found.prompts:,} prompts held out"
+    if found.score == found.best_score and found.learned > found.best_learned:
+        more = f"it has learned from {found.learned:,} groups, and the other from {found.best_learned:,}"
+        return True, f"{compared}, the same ({on}), and {more}"
+    better = found.best_score - found.score > margin
+    return better, f"{compared}, {'' if better else 'not '}better by more than the margin {margin:g} ({on})"

@@ -23,13 +23,11 @@ _SETTINGS: TypeAdapter[PredictorSettings] = TypeAdapter(Annotated[PredictorSetti
 
 
 def make_version(
-    layout: Layout,
     settings: PredictorSettings,
     state: State,
     *,
     past: pa.Table,
-    snapshot: Mapping[str, int],
-    datasets: Sequence[str],
+    lineage: Mapping[str, Any],
     scores: Mapping[str, Any],
 ) -> Version:
     """A version, ready to be published.
@@ -37,8 +35,7 @@ def make_version(
     Args:
         state: what the predictor learned.
         past: the groups that it learned from, rows of `schemas.PAST`.
-        snapshot: the runs that these are from, each with the last of its steps that was read.
-        datasets: the prompts that it was trained on.
+        lineage: what these are from, as `lineage_of` tells.
     """
     return Version(
         config={
@@ -47,17 +44,24 @@ def make_version(
             "encoder": encoder_of(settings, encoder_name()),
             "libraries": library_versions(),
         },
-        lineage={
-            "runs": {
-                run: {"step": step, "sha256": commits_digest(layout, run, step)} for run, step in snapshot.items()
-            },
-            "datasets": {name: dataset_digest(layout, name) for name in datasets},
-            "groups": len(past),
-        },
+        lineage={**lineage, "groups": len(past)},
         scores=scores,
         state=state,
         past=past,
     )
+
+
+def lineage_of(layout: Layout, snapshot: Mapping[str, int], datasets: Sequence[str]) -> dict[str, Any]:
+    """What a version is trained on, with digests.
+
+    Args:
+        snapshot: runs, each with the last of its steps that is read.
+        datasets: those of their prompts.
+    """
+    return {
+        "runs": {run: {"step": step, "sha256": commits_digest(layout, run, step)} for run, step in snapshot.items()},
+        "datasets": {name: dataset_digest(layout, name) for name in datasets},
+    }
 
 
 def settings_of(settings: PredictorSettings) -> dict[str, Any]:

@@ -27,12 +27,18 @@ class _Prompts:
 
 
 def replay_pool(
-    layout: Layout, runs: Sequence[Run], predictors: Iterable[PredictorSettings], *, embedded: bool = False
+    layout: Layout,
+    runs: Sequence[Run],
+    predictors: Iterable[PredictorSettings],
+    *,
+    embedded: bool = False,
+    besides: Sequence[str] = (),
 ) -> tuple[Pool, list[str]]:
     """The prompts by first appearance, with what the predictors read; and what is wrong with them, a line each.
 
     Args:
         embedded: whether something else reads their embeddings.
+        besides: more datasets, of which those are taken that the store has.
 
     Raises:
         ModelError: a predictor reads what no history holds.
@@ -42,7 +48,8 @@ def replay_pool(
     _check(wanted)
     names, faults = _datasets(layout, runs)
     prompts = _Prompts()
-    for name in names:
+    more = [name for name in besides if name not in names and holds_dataset(layout, name)]
+    for name in [*names, *more]:
         faults += _add(layout, name, wanted, prompts, embedded)
     pool = Pool(
         prompt_ids=tuple(prompts.rows),

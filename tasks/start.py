@@ -62,13 +62,19 @@ def join_past(groups: pa.Table, version: Version | None, record: Run) -> pa.Tabl
     """
     if version is None:
         return groups
-    known = pa.array([record.run, *record.pins.get("past", {})], pa.string())
-    theirs = version.past.filter(pc.invert(pc.is_in(version.past["run_id"], known)))
+    theirs = known_to(record, version.past)
+    in_both = pc.is_in(theirs["run_id"], pa.array(record.pins.get("past", {}), pa.string()))
+    return pa.concat_tables([groups, theirs.filter(pc.invert(in_both))])
+
+
+def known_to(record: Run, groups: pa.Table) -> pa.Table:
+    """The past groups that a run may begin with: none of its own, and none of its parent from after the fork."""
+    known = pc.not_equal(groups["run_id"], record.run)
     if record.forked_from:
-        parents = pc.equal(theirs["run_id"], record.forked_from["run"])
-        later = pc.greater(theirs["step"], record.forked_from["step"])
-        theirs = theirs.filter(pc.invert(pc.and_(parents, later)))
-    return pa.concat_tables([groups, theirs])
+        parents = pc.equal(groups["run_id"], record.forked_from["run"])
+        later = pc.greater(groups["step"], record.forked_from["step"])
+        known = pc.and_(known, pc.invert(pc.and_(parents, later)))
+    return groups.filter(known)
 
 
 def begin_with(version: Version, reference: str, settings: PredictorSettings, predictor: Predictor) -> None:

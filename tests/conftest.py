@@ -26,10 +26,3 @@ def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         url = PREFECT_API_URL.value()
         assert url
         yield url
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests of a file on one worker, since they share fixtures, and those of vLLM on the one with the engine."""
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group("vllm" if "vllm" in item.path.name else str(item.path)))

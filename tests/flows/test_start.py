@@ -23,7 +23,7 @@ from storage.runs import read_run
 from storage.schemas import PAST
 from storage.store import open_store
 from tasks.opening import open_workbench
-from tasks.registry import make_version
+from tasks.registry import lineage_of, make_version
 from tasks.runs import check_plan
 from tasks.start import join_past
 from tests.flows.small_run import POOL, make_store, small_config
@@ -56,7 +56,7 @@ def publish_mopps(layout: Layout, solved: int) -> int:
 
 def publish_from(layout: Layout, settings: PredictorSettings, state: State, past: pa.Table | None = None) -> int:
     groups = PAST.empty_table() if past is None else past
-    version = make_version(layout, settings, state, past=groups, snapshot={}, datasets=[POOL], scores={})
+    version = make_version(settings, state, past=groups, lineage=lineage_of(layout, {}, [POOL]), scores={})
     return publish(layout, "base", version)
 
 
@@ -125,10 +125,8 @@ def test_foreroll_has_the_groups_of_its_version_and_counts_those_of_a_run_in_bot
 
 
 def test_groups_of_a_run_in_both_count_once_and_a_run_is_never_its_own_past(layout: Layout) -> None:
-    version = make_version(
-        layout, ForerollSettings(), {}, past=past_groups(layout, {"a": 1, "b": 2, "new": 3}), snapshot={}, datasets=[],
-        scores={},
-    )  # fmt: skip
+    past = past_groups(layout, {"a": 1, "b": 2, "new": 3})
+    version = make_version(ForerollSettings(), {}, past=past, lineage=lineage_of(layout, {}, []), scores={})
     read = past_groups(layout, {"a": 5, "c": 4})
     record = make_run("new", pins={"past": {"a": 9, "c": 9}})
     joined = join_past(read, version, record)

@@ -27,7 +27,7 @@ from storage.registry import publish, read_version
 from storage.schemas import PAST
 from storage.store import open_store
 from tasks.forecast import forecast_dataset
-from tasks.registry import make_version
+from tasks.registry import lineage_of, make_version
 from tests.storage.small_history import make_prompt
 
 HEAVY = ("torch", "prefect", "transformers")
@@ -58,7 +58,8 @@ def groups(layout: Layout, runs: Sequence[str] = ("a", "b")) -> pa.Table:
 
 
 def publish_from(layout: Layout, settings: PredictorSettings, past: pa.Table, state: State | None = None) -> int:
-    version = make_version(layout, settings, state or {}, past=past, snapshot={}, datasets=["known"], scores={})
+    lineage = lineage_of(layout, {}, ["known"])
+    version = make_version(settings, state or {}, past=past, lineage=lineage, scores={})
     return publish(layout, "base", version)
 
 

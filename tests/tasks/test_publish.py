@@ -13,18 +13,18 @@ import pytest
 import tasks.promotion
 import tasks.publish
 import tasks.replay
-from models.settings import ForerollSettings, LastSettings, MeanSettings, PredictorSettings
+from models.settings import ForerollSettings, GpSettings, LastSettings, MeanSettings, MoppsSettings, PredictorSettings
 from storage.errors import StoreError
 from storage.layout import Layout
 from storage.past import commits_digest, read_groups
 from storage.prompts import dataset_digest, read_dataset
 from storage.registry import promotions, read_version, resolve, versions
 from storage.store import open_store
-from tasks.heldout import HeldOutScore
 from tasks.leaderboard import ReplayReport
 from tasks.leaderboard_text import report_lines
 from tasks.replay import replay_history
 from tasks.replay_plan import ReplayPlan
+from tasks.unseen import UnseenScore
 from tasks.walk import walk_run
 from tests.tasks.past_history import random_steps, write_past, write_pool
 
@@ -59,9 +59,9 @@ def test_a_history_is_published_once(layout: Layout) -> None:
 
 @pytest.fixture
 def scores(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """NLL that each comparison finds, ours before theirs, in place of judging; grows in the test."""
+    """NLL that each judging finds, ours before theirs, in place of it; grows in the test."""
     left: list[float] = []
-    monkeypatch.setattr(tasks.promotion, "judge_heldout", lambda *_: HeldOutScore(left.pop(0), 10, 5))
+    monkeypatch.setattr(tasks.promotion, "judge_unseen", lambda *_: UnseenScore(left.pop(0), 10, 5))
     return left
 
 
@@ -86,11 +86,13 @@ def test_what_is_new_is_published_and_promoted_only_when_better_by_the_margin(
     assert (
         "better by more than the margin 0.005 (10 groups of 5 prompts held out)" in promotions(layout, "ours")[1].reason
     )
-    assert read_version(layout, "ours", 4).scores["heldout"] == {"nll": 0.5, "best": 3, "published": 0.4, "prompts": 5}
+    mine, theirs = {"score": 0.5, "learned": 240}, {"best": 3, "best_score": 0.4, "best_learned": 180}
+    found = read_version(layout, "ours", 4).scores["heldout"]
+    assert found == {"groups": 10, "prompts": 5, **mine, **theirs}
 
 
-def test_what_was_not_promoted_is_compared_again_and_not_published_again(layout: Layout, scores: list[float]) -> None:
-    scores += [0.5, 0.498, 0.5, 0.498, 0.5, 0.498, 0.5]
+def test_what_was_not_promoted_is_considered_again_and_not_published_again(layout: Layout, scores: list[float]) -> None:
+    scores += [0.5, 0.498, 0.5]
     replayed(layout, MeanSettings())
     add_run(layout, "second", "2026")
     assert ", not promoted: " in replayed(layout, MeanSettings(), margin=0.005).published
@@ -132,16 +134,12 @@ def test_two_at_once_publish_once(layout: Layout, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("key", ["encoder", "schema_version"])
-def test_a_version_that_this_foreroll_cannot_use_is_trained_anew_from_the_same_history(
-    layout: Layout, key: str
-) -> None:
+def test_a_version_that_cannot_be_used_here_is_trained_anew_from_the_same_history(layout: Layout, key: str) -> None:
     replayed(layout, MeanSettings())
     path = layout.predictor_version("ours", 1) / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), key: "another"}))
     said = replayed(layout, MeanSettings()).published
-    assert said.startswith(
-        "mean is version 2 of ours, promoted to @best: it is the first; predictor ours@1 was trained"
-    )
+    assert said.startswith("mean is version 2 of ours, promoted to @best: no version that was promoted can be used; ")
     assert best_of(layout) == 2
 
 
@@ -160,12 +158,54 @@ def test_a_best_version_that_cannot_be_used_gives_way_to_the_one_before(
         assert best_of(layout) == 1
     else:
         (folder / "past.parquet").write_bytes(b"")
+        assert best_of(layout) == 2  # whoever asks for it by name is told what is wrong
     said = replayed(layout, MeanSettings()).published
     assert said.startswith(
         "mean is version 3 of ours, promoted to @best: held-out nll 0.4500 against 0.5000 of version 1,"
     )
     assert ("version 2 of predictor ours is damaged" in said) != deleted
     assert best_of(layout) == 3
+
+
+def test_where_no_promoted_version_can_be_used_the_new_one_is_promoted_and_says_so(layout: Layout) -> None:
+    replayed(layout, MeanSettings())
+    (layout.predictor_version("ours", 1) / "past.parquet").write_bytes(b"")
+    said = replayed(layout, MeanSettings()).published
+    assert "promoted to @best: no version that was promoted can be used; version 1 of predictor ours is dam" in said
+
+
+def test_of_equals_the_one_that_has_learned_from_more_is_promoted(layout: Layout) -> None:
+    replayed(layout, MoppsSettings(), where="step <= 3")
+    said = replayed(layout, MoppsSettings()).published
+    assert "promoted to @best: held-out nll 0.6931 against 0.6931 of version 1, the same" in said
+    assert said.endswith("and it has learned from 60 groups, and the other from 30")
+    less = replayed(layout, MoppsSettings(), where="step <= 2").published
+    assert (
+        ", not promoted: held-out nll 0.6931 against 0.6931 of version 2, not better by more than the margin 0" in less
+    )
+    assert best_of(layout) == 2
+
+
+def test_the_better_of_two_real_predictors_is_promoted_and_the_worse_is_not(layout: Layout) -> None:
+    """What `gp` knows of prompts it never saw is worth more than the even chance of `mopps`."""
+    for year in (2026, 2027):
+        add_run(layout, f"run-{year}", str(year))
+    replayed(layout, MoppsSettings())
+    said = replayed(layout, GpSettings()).published
+    assert "gp is version 2 of ours, promoted to @best: held-out nll 0." in said and "against 0.6931 of" in said
+    said = replayed(layout, MoppsSettings(decay=0.9)).published
+    assert "mopps is version 3 of ours, not promoted: held-out nll 0.6931 against 0." in said
+    found = read_version(layout, "ours", 3).scores["heldout"]
+    assert found["best"] == 2 and found["best_score"] < found["score"] - 0.005
+
+
+def test_plans_that_publish_in_turn_under_one_name_do_not_publish_again(layout: Layout) -> None:
+    plans = (MeanSettings(), LastSettings())
+    for settings in plans:
+        replayed(layout, settings)
+    for settings in plans:
+        assert replayed(layout, settings).published.startswith("nothing new since version ")
+    assert versions(layout, "ours") == [1, 2]
 
 
 def test_a_damaged_log_of_promotions_is_refused_before_anything_is_walked(

@@ -14,7 +14,7 @@ from storage.layout import Layout
 from storage.past import read_groups, snapshot
 from storage.registry import Version, publish, read_version
 from storage.store import open_store
-from tasks.registry import check_version, make_version
+from tasks.registry import check_version, lineage_of, make_version
 from tests.storage.small_history import make_small_store
 
 
@@ -28,9 +28,8 @@ def layout(tmp_path: Path) -> Layout:
 def make(layout: Layout, settings: PredictorSettings) -> Version:
     steps = snapshot(layout, ["first", "second"])
     past = read_groups(layout, steps)
-    return make_version(
-        layout, settings, {"a": np.ones(1)}, past=past, snapshot=steps, datasets=["toy"], scores={"brier": 0.1}
-    )
+    lineage = lineage_of(layout, steps, ["toy"])
+    return make_version(settings, {"a": np.ones(1)}, past=past, lineage=lineage, scores={"brier": 0.1})
 
 
 def test_a_version_names_what_it_was_trained_on_with_digests(layout: Layout) -> None:
