@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from storage.errors import RunLockedError, StoreError
+from storage.files import refusal
 from storage.history import History
 from storage.importers.faults import one_line
 from storage.importers.writing import remove_orphans
@@ -43,9 +44,16 @@ def known_as(layout: Layout, run: str, source: Mapping[str, Any]) -> str:
 
 
 def discard(layout: Layout, run: str) -> None:
-    """Forget an import of which nothing is visible; its run file goes last, since it says whose the rest is."""
+    """Forget an import of which nothing is visible; its run file goes last, since it says whose the rest is.
+
+    Raises:
+        StoreError: the file system refuses to delete the run file.
+    """
     remove_orphans(layout, run)
-    layout.run_file(run).unlink(missing_ok=True)
+    try:
+        layout.run_file(run).unlink(missing_ok=True)
+    except OSError as error:
+        raise StoreError(refusal(layout.run_file(run), error)) from error
 
 
 def _settle(layout: Layout, run: Run) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from storage.catalog import query
+from storage.errors import StoreError
+from storage.importers.known import discard
 from storage.importers.sources import Row
 from storage.layout import Layout
 from storage.runs import list_runs
@@ -166,3 +168,10 @@ def test_a_store_that_only_its_history_cannot_be_written_in_is_one_clear_line(
     assert line.startswith(f"cannot write {layout.history()}")
     assert line.endswith(": Permission denied: make it writable, or use another --store")
     assert states(layout) == []
+
+
+def test_a_run_file_that_cannot_be_deleted_is_one_clear_line(layout: Layout) -> None:
+    layout.run_file("past").mkdir(parents=True)
+    with pytest.raises(StoreError) as refused:
+        discard(layout, "past")
+    assert str(refused.value).startswith(f"cannot write {layout.run_file('past')}: ")
