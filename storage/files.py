@@ -65,18 +65,32 @@ def new_folder(path: Path) -> Iterator[Path]:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Delete what killed writers left under `folder`; only its one rightful writer may call this."""
+    """Delete what killed writers left under `folder`; only its one rightful writer may call this.
+
+    Raises:
+        StoreError: the file system refuses it.
+    """
     for leftover in sorted(folder.rglob(f"*{TEMPORARY}")):
-        if leftover.is_dir():
-            shutil.rmtree(leftover)
-        else:
-            leftover.unlink(missing_ok=True)  # its folder may have been a leftover too
+        try:
+            if leftover.is_dir():
+                shutil.rmtree(leftover)
+            else:
+                leftover.unlink(missing_ok=True)  # its folder may have been a leftover too
+        except OSError as error:
+            raise StoreError(refusal(leftover, error)) from error
 
 
 def set_aside(path: Path) -> Path:
-    """Rename an unreadable file, so that it can be made again and still be looked at."""
+    """Rename an unreadable file, so that it can be made again and still be looked at.
+
+    Raises:
+        StoreError: the file system refuses it.
+    """
     aside = path.with_name(path.name + UNREADABLE)
-    os.replace(path, aside)
+    try:
+        os.replace(path, aside)
+    except OSError as error:
+        raise StoreError(refusal(path, error)) from error
     return aside
 
 

@@ -128,11 +128,13 @@ def _acquire(layout: Layout, run: str) -> "RunLock":
             birth=birth_of(process.pid),
         )
         lock = RunLock(layout.lock_file(run), holder)
-        lock.path.unlink(missing_ok=True)
         try:
+            lock.path.unlink(missing_ok=True)
             write_once(lock.path, lock.content())
         except FileExistsError:
             raise RunLockedError(run, "a process that took it just now") from None
+        except OSError as error:
+            raise StoreError(refusal(lock.path, error)) from error
     return lock
 
 
@@ -211,11 +213,15 @@ def one_at_a_time(guard: Path) -> Iterator[None]:
     """Hold a guard file for the length of the block; others of this machine wait, and a killed holder lets go.
 
     Between judging a lock stale and replacing it, or between two looks at what a folder holds, nobody else may do so.
+
+    Raises:
+        StoreError: the guard cannot be written; errors of the block pass as they are.
     """
-    try:
-        make_folder(guard.parent)
-        with guard.open("w") as file:  # open for writing, as NFS wants it for an exclusive lock
+    with contextlib.ExitStack() as stack:
+        try:
+            make_folder(guard.parent)
+            file = stack.enter_context(guard.open("w"))  # open for writing, as NFS wants it for an exclusive lock
             fcntl.flock(file, fcntl.LOCK_EX)
-            yield
-    except OSError as error:
-        raise StoreError(refusal(guard, error)) from error
+        except OSError as error:
+            raise StoreError(refusal(guard, error)) from error
+        yield

@@ -9,7 +9,7 @@ read.
 
 import pyarrow as pa
 
-from storage.catalog import named_files
+from storage.committed import named_files
 from storage.errors import StoreError
 from storage.layout import Layout
 from storage.parquet import read_table
@@ -24,7 +24,7 @@ def read_step(layout: Layout, run: str, step: int, schemas: dict[str, pa.Schema]
         schemas: the tables, each with the columns that are read.
 
     Raises:
-        StoreError: a file is missing or damaged.
+        StoreError: the commit record or a file is missing or damaged.
     """
     parts: dict[str, list[pa.Table]] = {name: [schema.empty_table()] for name, schema in schemas.items()}
     for name, file in named_files(layout, layout.commit(run, step), list(schemas)):

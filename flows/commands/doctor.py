@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from storage.catalog import damaged_files
+from storage.committed import damaged_files
 from storage.errors import StoreError
 from storage.files import is_writable
 from storage.registry import damaged_predictors

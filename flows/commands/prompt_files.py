@@ -17,7 +17,7 @@ from storage.importers.faults import SHOWN, one_line, summary
 from storage.importers.prompts import find_prompt_columns
 from storage.importers.sources import expand, kind_of
 from storage.layout import Layout, check_name
-from storage.prompts import is_held_out
+from storage.prompts import holds_dataset, is_held_out
 from storage.store import open_store
 from tasks.answers import FORMS, UNTOLD, reads
 
@@ -38,16 +38,20 @@ def add_prompts(
 ) -> None:
     """Store files of prompts as a dataset, or one and its held-out part, and print what was found in them.
 
+    The held-out part is written first: so a dataset that was added with a share never stands alone, and what a killed
+    process left is completed by the same command.
+
     Raises:
         StoreError: a file or a row cannot be used; with `skip_bad`, such rows are left out.
     """
     if not 0.0 <= heldout < 1.0:
         raise StoreError(f"--heldout {heldout} is no share: name a number from 0 to 1")
-    names = [name, *([f"{name}-heldout"] if heldout else [])]
+    names = [*([f"{name}-heldout"] if heldout else []), name]
     for one in names:
         if check_name("dataset", one) in BUILTIN:
             raise StoreError(f"dataset {one} is built in: choose another name")
     _check_store(store)
+    _check_whole(Layout(store.absolute()), name, names[0])
     chosen = Where(parse_pairs("--where", where))
     sources = _find(files, columns, tags, chosen)
     found = _look_through(sources, chosen, reward, heldout)
@@ -58,7 +62,7 @@ def add_prompts(
         )
     if not found.prompts:
         raise StoreError(f"no prompts in {', '.join(path.name for path in sources)}: nothing was added")
-    sizes = dict(zip(names, (found.prompts - found.heldout, found.heldout), strict=False))
+    sizes = {one: found.prompts - found.heldout if one == name else found.heldout for one in names}
     if not all(sizes.values()):
         raise StoreError(
             f"--heldout {heldout:g} of {found.prompts:,} prompts holds {found.heldout:,} out: nothing was added; "
@@ -95,6 +99,12 @@ def _check_store(store: Path) -> None:
     if layout.store_file().exists():
         open_store(store)
     check_writable(layout.root)
+
+
+def _check_whole(layout: Layout, name: str, heldout: str) -> None:
+    """Refuse a name whose dataset was added without the part that is to be held out of it."""
+    if holds_dataset(layout, name) and not holds_dataset(layout, heldout):
+        raise StoreError(f"dataset {name} exists already, without {heldout}: choose another name")
 
 
 def _check_dataset(store: Path, name: str) -> int:

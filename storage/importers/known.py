@@ -6,15 +6,19 @@ from dataclasses import replace
 from typing import Any
 
 from storage.errors import RunLockedError, StoreError
+from storage.files import refusal
 from storage.history import History
 from storage.importers.faults import one_line
+from storage.importers.outcomes import SINGLE
 from storage.importers.writing import remove_orphans
 from storage.layout import Layout
 from storage.locks import hold_run
 from storage.runs import Run, list_runs, read_run, write_run
 
-_WAY = ("dataset", "where", "matched_by", "columns", "success_threshold")
-"""What decides, beside the files, which outcomes are read."""
+_WAY = ("dataset", "where", "matched_by", "success_threshold")
+"""What decides, beside the files and columns, which outcomes are read."""
+_NO_OUTCOME = (*SINGLE, "response", "tokens", "prompt_tokens")
+"""Fields that say more of a rollout, and not whether it succeeded: whichever columns hold them."""
 
 
 def known_as(layout: Layout, run: str, source: Mapping[str, Any]) -> str:
@@ -43,9 +47,16 @@ def known_as(layout: Layout, run: str, source: Mapping[str, Any]) -> str:
 
 
 def discard(layout: Layout, run: str) -> None:
-    """Forget an import of which nothing is visible; its run file goes last, since it says whose the rest is."""
+    """Forget an import of which nothing is visible; its run file goes last, since it says whose the rest is.
+
+    Raises:
+        StoreError: the file system refuses to delete the run file.
+    """
     remove_orphans(layout, run)
-    layout.run_file(run).unlink(missing_ok=True)
+    try:
+        layout.run_file(run).unlink(missing_ok=True)
+    except OSError as error:
+        raise StoreError(refusal(layout.run_file(run), error)) from error
 
 
 def _settle(layout: Layout, run: Run) -> None:
@@ -102,5 +113,9 @@ def _digests(source: Mapping[str, Any]) -> set[str]:
 
 def _shared(one: Mapping[str, Any], other: Mapping[str, Any]) -> set[str]:
     """Digests of the files that two sources read in the same way."""
-    same_way = all(one.get(name) == other.get(name) for name in _WAY)
-    return _digests(one) & _digests(other) if same_way else set()
+    return _digests(one) & _digests(other) if _way(one) == _way(other) else set()
+
+
+def _way(source: Mapping[str, Any]) -> dict[str, Any]:
+    columns = {field: column for field, column in source.get("columns", {}).items() if field not in _NO_OUTCOME}
+    return {"columns": columns, **{name: source.get(name) for name in _WAY}}

@@ -63,6 +63,14 @@ def train_small(config: dict[str, Any]) -> None:
     train(build_config(config))
 
 
+def with_server(target: Callable[..., None], api_url: str, *arguments: Any) -> None:
+    """What a process of its own does: `target`, its flows known to a server that is there already."""
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    with temporary_settings({PREFECT_API_URL: api_url}):
+        target(*arguments)
+
+
 @dataclass(frozen=True)
 class KillPoint:
     """Where a process kills itself with SIGKILL."""

@@ -15,7 +15,7 @@ import pytest
 
 from storage.files import file_digest
 from storage.schemas import HISTORY
-from tests.flows.small_run import KillPoint, make_store, small_config, train_small, train_until_killed
+from tests.flows.small_run import KillPoint, make_store, small_config, train_small, train_until_killed, with_server
 
 FORKS = multiprocessing.get_context("forkserver")
 
@@ -82,18 +82,11 @@ def _config(store: Path) -> dict[str, Any]:
 
 
 def _run(target: Any, api_url: str, *arguments: Any) -> int:
-    process = FORKS.Process(target=_with_server, args=(target, api_url, *arguments))
+    process = FORKS.Process(target=with_server, args=(target, api_url, *arguments))
     process.start()
     process.join()
     assert process.exitcode is not None
     return process.exitcode
-
-
-def _with_server(target: Any, api_url: str, *arguments: Any) -> None:
-    from prefect.settings import PREFECT_API_URL, temporary_settings
-
-    with temporary_settings({PREFECT_API_URL: api_url}):
-        target(*arguments)
 
 
 def test_a_killed_and_resumed_run_ends_with_the_same_policy_bytes(runs: tuple[Path, Path]) -> None:

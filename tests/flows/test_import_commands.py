@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+import flows.commands.prompt_files
 from flows.cli import main
+from storage.importers.adding import add_dataset
 from storage.store import open_store
 
 PROMPTS = [{"question": f"what is {number} + 1?", "answer": str(number + 1), "level": number} for number in range(4)]
@@ -78,11 +80,76 @@ def test_a_share_is_held_out_as_a_dataset_of_its_own_the_same_prompts_in_any_fil
         listed = foreroll("sql", "--store", tmp_path / f"{name}-store", "--format", "json", query)
         texts[name] = {row["text"]: row["dataset"] for row in map(json.loads, listed.output.splitlines())}
         sizes = Counter(texts[name].values())
-        assert f"added dataset sums: {sizes['sums']:,} prompts\nadded dataset sums-heldout: " in added.output
+        added_last = f" prompts\nadded dataset sums: {sizes['sums']:,} prompts\n"
+        assert "\nadded dataset sums-heldout: " in added.output and added.output.endswith(added_last)
         assert abs(sizes["sums-heldout"] / len(some) - 0.2) < 4 * (0.2 * 0.8 / len(some)) ** 0.5
     assert texts["half"].items() <= texts["all"].items() and len(texts["all"]) == len(rows)
     again = foreroll("prompts", "add", tmp_path / "all", *options, tmp_path / "all-store")
     assert again.exit_code == 0 and again.output.count("prompts already: nothing was added") == 2
+
+
+def held_out_apart(file: Path, store: Path, share: str = "0.5") -> Result:
+    """The file as dataset `sums`, with a share of it held out."""
+    return foreroll("prompts", "add", file, "--name", "sums", "--heldout", share, "--store", store)
+
+
+def datasets(store: Path) -> dict[str, bytes]:
+    return {path.parent.name: path.read_bytes() for path in sorted(store.glob("prompts/*/part-0.parquet"))}
+
+
+@pytest.fixture
+def many(tmp_path: Path) -> Path:
+    """A file of forty problems."""
+    return write(tmp_path / "many", [{"question": f"what is {one} + 1?", "answer": str(one + 1)} for one in range(40)])
+
+
+def test_what_a_process_left_that_died_between_the_two_parts_is_completed_by_the_same_command(
+    many: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert held_out_apart(many, tmp_path / "whole").exit_code == 0
+    whole = datasets(tmp_path / "whole")
+    assert set(whole) == {"sums", "sums-heldout"}
+    left = 1
+
+    def die_second(*arguments: Any) -> bool:
+        nonlocal left
+        if not left:
+            raise KeyboardInterrupt
+        left -= 1
+        return add_dataset(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(flows.commands.prompt_files, "add_dataset", die_second)
+        assert held_out_apart(many, tmp_path / "torn").exit_code != 0
+    assert set(datasets(tmp_path / "torn")) == {"sums-heldout"}
+    assert held_out_apart(many, tmp_path / "torn").exit_code == 0
+    assert datasets(tmp_path / "torn") == whole
+
+
+def test_a_dataset_that_stands_without_its_held_out_part_is_refused_and_nothing_is_written(
+    many: Path, tmp_path: Path
+) -> None:
+    foreroll("prompts", "add", many, "--name", "sums", "--store", tmp_path / "store")
+    before = datasets(tmp_path / "store")
+    refused = held_out_apart(many, tmp_path / "store")
+    assert refused.exit_code == 2
+    assert refused.output == "foreroll: dataset sums exists already, without sums-heldout: choose another name\n"
+    assert datasets(tmp_path / "store") == before
+
+
+def test_another_held_out_part_or_share_under_the_same_name_is_refused_and_nothing_is_written(
+    many: Path, tmp_path: Path
+) -> None:
+    message = "exists already, with other prompts (--where and --heldout choose): choose another name\n"
+    for store, share in (("other", None), ("share", "0.2")):
+        if share is None:
+            foreroll("prompts", "add", many, "--name", "sums-heldout", "--store", tmp_path / store)
+        else:
+            held_out_apart(many, tmp_path / store, share)
+        before = datasets(tmp_path / store)
+        refused = held_out_apart(many, tmp_path / store)
+        assert refused.exit_code == 2 and refused.output.endswith(f"foreroll: dataset sums-heldout {message}")
+        assert before and datasets(tmp_path / store) == before
 
 
 def test_a_share_that_leaves_a_dataset_empty_is_refused(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
+import flows.orphans
 from flows.orphans import OWNER, stop_orphans
 from storage.locks import birth_of
 
@@ -27,7 +28,7 @@ def sleeping(*words: str, owner: str | None) -> Iterator["subprocess.Popen[bytes
         process.wait()
 
 
-def test_only_servers_of_processes_that_have_died_are_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_servers_of_processes_of_ours_that_have_died_are_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(OWNER, "")
     dead = subprocess.Popen(["sleep", "600"])
     gone, alive = f"{dead.pid} {birth_of(dead.pid)}", f"{os.getpid()} {birth_of(os.getpid())}"
@@ -39,8 +40,19 @@ def test_only_servers_of_processes_that_have_died_are_stopped(monkeypatch: pytes
         sleeping(SERVER, owner=None) as unmarked,
         sleeping(SERVER, owner="nonsense") as odd,
         sleeping("another.program", owner=gone) as other,
+        sleeping(SERVER, owner=gone) as contained,
+        sleeping(SERVER, owner=gone) as hidden,
     ):
+        namespace = flows.orphans._pid_namespace
+
+        def namespaces(pid: int) -> str:
+            if pid == hidden.pid:
+                raise PermissionError
+            return "pid:[1]" if pid == contained.pid else namespace(pid)
+
+        monkeypatch.setattr(flows.orphans, "_pid_namespace", namespaces)
         stop_orphans()
         assert orphan.wait(timeout=60) != 0
-        assert [one.poll() for one in (served, unmarked, odd, other)] == [None] * 4
+        spared = served, unmarked, odd, other, contained, hidden
+        assert [one.poll() for one in spared] == [None] * len(spared)
     assert os.environ[OWNER] == alive

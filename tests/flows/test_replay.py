@@ -25,7 +25,7 @@ from storage.registry import versions
 from storage.store import open_store
 from tasks.leaderboard import ReplayReport
 from tasks.replay import replay_history
-from tests.flows.small_run import KillPoint, make_store, small_config, train_small, train_until_killed
+from tests.flows.small_run import KillPoint, make_store, small_config, train_small, train_until_killed, with_server
 from tests.tasks.past_history import random_steps, write_past, write_pool
 
 GPS = {"width": 16, "latent": 4, "z_samples": 4, "gradient_steps": 2}
@@ -113,13 +113,12 @@ def test_a_run_that_trained_here_gets_counterfactual_values_or_a_reason(trained:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("prefect_server")
 @pytest.mark.parametrize("name", OWN)
-def test_a_run_that_was_killed_and_resumed_is_reproduced_too(name: str, tmp_path: Path) -> None:
+def test_a_run_that_was_killed_and_resumed_is_reproduced_too(name: str, tmp_path: Path, prefect_server: str) -> None:
     store = make_store(tmp_path / "store")
     killed = small_config(store, "killed", predictor=OWN[name], evaluation={"every": 0}, steps=3)
     point = KillPoint("before", "publish", "rewards/run_id=killed/step=00000002")
-    process = get_context("spawn").Process(target=train_until_killed, args=(killed, point))
+    process = get_context("spawn").Process(target=with_server, args=(train_until_killed, prefect_server, killed, point))
     process.start()
     process.join(300)
     assert process.exitcode == -signal.SIGKILL

@@ -173,6 +173,18 @@ def hold_read_only(root: str) -> None:
         print(error)
 
 
+def publish_read_only(root: str) -> None:
+    """Try to publish a version of `base` where nothing can be written, and print the error."""
+    from storage.layout import Layout
+    from storage.registry import publish
+    from tests.storage.small_registry import make_version
+
+    try:
+        publish(Layout(Path(root)), "base", make_version())
+    except StoreError as error:
+        print(error)
+
+
 def open_read_only(root: str) -> None:
     """Try to create a store, and print the error."""
     from storage.store import open_store

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from storage.catalog import damaged_files, query
+from storage.catalog import query
+from storage.committed import damaged_files
 from storage.files import write_over
 from storage.history import History
 from storage.layout import Layout

@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from storage.catalog import damaged_files
+from storage.committed import damaged_files
 from storage.errors import MismatchError, StoreError
 from storage.files import file_digest
 from storage.history import History

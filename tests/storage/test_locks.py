@@ -1,5 +1,6 @@
 """One process advances a run, whatever became of the one before it."""
 
+import errno
 import json
 import os
 import socket
@@ -15,7 +16,7 @@ import pytest
 import storage.locks
 from storage.errors import RunLockedError, StoreError
 from storage.layout import Layout
-from storage.locks import STALE_SECONDS, birth_of, check_free, hold_run, read_holder
+from storage.locks import STALE_SECONDS, birth_of, check_free, hold_run, one_at_a_time, read_holder
 from storage.runs import write_run
 from tests.storage.processes import CAN_BE_REFUSED, WITHOUT_OVERRIDE, hear, output, say, start
 from tests.storage.small_history import make_run
@@ -247,3 +248,29 @@ def test_a_read_only_store_is_one_clear_line(layout: Layout) -> None:
     assert output(start("hold_read_only", layout.root, before=WITHOUT_OVERRIDE)) == [
         f"cannot write {layout.lock_guard()}: Permission denied: make it writable, or use another --store"
     ]
+
+
+@pytest.mark.skipif(not CAN_BE_REFUSED, reason="needs setpriv to give up root's rights")
+def test_a_stale_lock_that_cannot_be_replaced_is_one_clear_line(layout: Layout) -> None:
+    make_lock(layout, pid=dead_pid())
+    layout.lock_guard().touch()
+    layout.runs().chmod(0o555)
+    assert output(start("hold_read_only", layout.root, before=WITHOUT_OVERRIDE)) == [
+        f"cannot write {layout.lock_file('first')}: Permission denied: make it writable, or use another --store"
+    ]
+
+
+def test_an_error_of_the_block_that_is_guarded_passes_as_it_is(layout: Layout) -> None:
+    error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "elsewhere")
+    with pytest.raises(OSError) as raised, one_at_a_time(layout.lock_guard()):
+        raise error
+    assert raised.value is error
+    with one_at_a_time(layout.lock_guard()):  # and lets go
+        pass
+
+
+def test_a_guard_that_cannot_be_made_is_one_clear_line(layout: Layout) -> None:
+    layout.runs().touch()
+    with pytest.raises(StoreError) as refused, one_at_a_time(layout.lock_guard()):
+        pass
+    assert str(refused.value) == f"cannot write {layout.lock_guard()}: {layout.runs()} is a file"

@@ -26,7 +26,7 @@ from storage.registry import (
     versions,
 )
 from storage.schemas import PAST
-from tests.storage.processes import hear, output, say, start
+from tests.storage.processes import CAN_BE_REFUSED, WITHOUT_OVERRIDE, hear, output, say, start
 from tests.storage.small_registry import make_version
 
 
@@ -278,3 +278,14 @@ def test_what_lies_beside_the_versions_is_no_version(layout: Layout) -> None:
     assert versions(layout, "base") == [1]
     assert predictor_names(layout) == ["base"]
     assert rows(layout, "select name, version from predictors") == [{"name": "base", "version": 1}]
+
+
+@pytest.mark.skipif(not CAN_BE_REFUSED, reason="needs setpriv to give up root's rights")
+def test_what_a_killed_publisher_left_and_cannot_be_deleted_is_one_clear_line(layout: Layout) -> None:
+    leftover = layout.predictor("base") / ".1.7-ab.tmp"
+    leftover.mkdir(parents=True)
+    layout.predictor_guard("base").touch()
+    layout.predictor("base").chmod(0o555)
+    assert output(start("publish_read_only", layout.root, before=WITHOUT_OVERRIDE)) == [
+        f"cannot write {leftover}: Permission denied: make it writable, or use another --store"
+    ]

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from storage.catalog import damaged_files, query
+from storage.catalog import query
+from storage.committed import damaged_files
 from storage.errors import RunLockedError, StoreError
 from storage.files import file_digest
 from storage.importers.planning import ImportRequest, plan_import

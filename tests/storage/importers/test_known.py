@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 from storage.catalog import query
+from storage.errors import StoreError
+from storage.importers.known import discard
 from storage.importers.sources import Row
 from storage.layout import Layout
+from storage.locks import hold_run
 from storage.runs import list_runs
 from tests.storage.importers.files import TEXTS, make_dataset, write_lines
 from tests.storage.importers.small_imports import do_import, groups, refusal
@@ -84,6 +87,32 @@ def test_a_killed_import_gives_its_name_to_another_source(
     other = write_lines(tmp_path / "other.jsonl", [{"question": TEXTS[0], "successes": 0, "attempts": 2}])
     assert do_import(layout, other).totals["groups"] == 1
     assert states(layout) == [("past", "finished")]
+
+
+def test_a_killed_import_whose_run_a_living_process_holds_is_not_discarded(
+    layout: Layout, ids: list[str], table: Path
+) -> None:
+    forks = start("fork_dying_imports", table)
+    say(forks, f"{layout.root} 6")
+    forks.communicate()
+    with hold_run(layout, "past"):
+        assert do_import(layout, table, run="other").totals["groups"] == 3
+        assert states(layout) == [("past", "running"), ("other", "finished")]
+    assert do_import(layout, table).known_as == "other"
+    assert states(layout) == [("other", "finished")] and counted(layout) == 3
+
+
+@pytest.mark.parametrize("field", ["response", "tokens", "prompt_tokens", "model", "temperature"])
+def test_columns_that_decide_no_outcome_make_no_other_source(
+    layout: Layout, ids: list[str], tmp_path: Path, field: str
+) -> None:
+    row = {"question": TEXTS[0], "score": 1, "grade": 0, "one": 1, "two": 2}
+    file = write_lines(tmp_path / "rows.jsonl", [row])
+    do_import(layout, file, columns={field: "one"})
+    for columns in ({}, {field: "two"}):
+        assert do_import(layout, file, run="again", columns=columns).known_as == "past"
+        assert do_import(layout, file, columns=columns).known_as == "past"
+    assert do_import(layout, file, run="graded", columns={field: "one", "score": "grade"}).known_as == ""
 
 
 @pytest.fixture
@@ -166,3 +195,10 @@ def test_a_store_that_only_its_history_cannot_be_written_in_is_one_clear_line(
     assert line.startswith(f"cannot write {layout.history()}")
     assert line.endswith(": Permission denied: make it writable, or use another --store")
     assert states(layout) == []
+
+
+def test_a_run_file_that_cannot_be_deleted_is_one_clear_line(layout: Layout) -> None:
+    layout.run_file("past").mkdir(parents=True)
+    with pytest.raises(StoreError) as refused:
+        discard(layout, "past")
+    assert str(refused.value).startswith(f"cannot write {layout.run_file('past')}: ")
