@@ -87,7 +87,8 @@ def example_commands(report: RunReport, program: str = "foreroll") -> list[str]:
     run = report.run
     queries = [
         f"select step, avg(success::int) as success from rollouts where run_id = '{run}' group by step order by step",
-        "select text, count(*) as visits, avg(success_rate) as success from groups join prompts using (prompt_id) "
+        "select text, count(*) as visits, avg(success_rate) as success "
+        "from groups join (select distinct prompt_id, text from prompts) using (prompt_id) "
         f"where run_id = '{run}' group by text order by visits desc limit 10",
         "select round(p_success, 1) as forecast, count(*) as groups, avg(success_rate) as observed "
         f"from groups where run_id = '{run}' group by 1 order by 1",

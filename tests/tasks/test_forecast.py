@@ -185,3 +185,23 @@ def test_the_command_refuses_in_one_line(layout: Layout) -> None:
     (layout.predictor_version("base", 1) / "past.parquet").write_bytes(b"")
     result = invoke(layout, "--prompts", "mixed", "--predictor", "base")
     assert result.exit_code == 2 and "foreroll: version 1 of predictor base is damaged (past.parquet" in result.output
+
+
+def test_prompts_that_no_run_has_seen_are_judged_by_what_the_version_learned_of_other_texts(layout: Layout) -> None:
+    """Sums are always solved, essays never; the dataset to forecast has none of those prompts."""
+    sums, essays = (
+        [f"{what} {one}" for one in range(40)] for what in ("what is the sum of 3 and", "write an essay on")
+    )
+    write_dataset(layout, "past", [make_prompt(text) for text in (*sums[:30], *essays[:30])])
+    write_dataset(layout, "others", [make_prompt(text) for text in (*sums[30:], *essays[30:])])
+    ids = read_dataset(layout, "past")["prompt_id"].to_pylist()
+    rows = [
+        {"run_id": "a", "step": 1, "prompt_id": one, "successes": 8 * (at < 30), "valid": 8, "mean_tokens": 10.0}
+        for at, one in enumerate(ids)
+    ]
+    settings = ForerollSettings()
+    lineage = lineage_of(layout, {}, ["past"])
+    past = pa.Table.from_pylist(rows, PAST)
+    publish(layout, "texts", make_version(settings, {}, past=past, lineage=lineage, scores={}))
+    p = forecast_dataset(layout, "others", "texts")["p_success"].to_numpy()
+    assert len(p) == 20 and p[:10].min() > p[10:].max() + 0.2
