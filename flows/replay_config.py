@@ -1,5 +1,6 @@
 """The configuration of a replay: from TOML and the command line."""
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,6 +28,8 @@ USUAL: tuple[PredictorSettings, ...] = (
     ForerollSettings(),
 )
 """What is replayed where no predictor is named."""
+
+_LABEL = re.compile("[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
 class ReplayConfig(BaseModel):
@@ -72,6 +75,17 @@ class ReplayConfig(BaseModel):
             return values
         sections = {label: {"name": label, **one} if isinstance(one, Mapping) else one for label, one in named.items()}
         return {**values, "predictors": sections}
+
+    @model_validator(mode="after")
+    def _check_names(self) -> "ReplayConfig":
+        for label in self.predictors:
+            if not _LABEL.fullmatch(label):
+                raise ValueError(
+                    f"predictor {label!r}: a label is up to 64 letters, digits, '_' and '-', with no sign first"
+                )
+        if "publish" in self.model_fields_set and not self.publish:
+            raise ValueError("publish names nothing: leave it out, or give a name")
+        return self
 
     @model_validator(mode="after")
     def _check_dense(self) -> "ReplayConfig":

@@ -6,7 +6,7 @@ from typing import Any
 from models.difficulty.prequential import METRICS, SLICES, Score
 from tasks.leaderboard import SCORE, Line, ReplayReport
 from tasks.selectors import value_rows
-from tasks.tables import aligned, markdown_table
+from tasks.tables import aligned, counted, markdown_table
 
 COLUMNS = (SCORE, *(name for name in METRICS if name != SCORE))
 
@@ -57,13 +57,9 @@ def leaderboard_rows(report: ReplayReport) -> list[dict[str, Any]]:
 def _summary(report: ReplayReport) -> str:
     share = f", {report.informative_share:.0%} of them informative" if report.groups else ": nothing to judge by"
     return (
-        f"replayed {_count(len(report.runs), 'run')}, {_count(len(report.steps), 'step')}, "
-        f"{_count(report.groups, 'group')} of {_count(report.prompts, 'prompt')}{share}"
+        f"replayed {counted(len(report.runs), 'run')}, {counted(len(report.steps), 'step')}, "
+        f"{counted(report.groups, 'group')} of {counted(report.prompts, 'prompt')}{share}"
     )
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def _slices(report: ReplayReport) -> list[str]:

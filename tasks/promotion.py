@@ -4,13 +4,18 @@ import math
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from models.difficulty.metrics import ratio_error
 from storage.errors import StoreError
 from storage.layout import Layout
 from storage.registry import Version, read_version, standing_promotions
 from tasks.leaderboard import SCORE, no_nan
 from tasks.registry import usable_settings
 from tasks.replay_plan import ReplayPlan
+from tasks.tables import counted
 from tasks.unseen import Replayed, Side, judge_unseen
+
+ERRORS = 2.0
+"""Standard errors by which the difference must exceed 0 too."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,8 @@ class Comparison:
     """The version it was compared with, 0 where there was none."""
     best_score: float = math.nan
     best_learned: int = 0
+    error: float = math.nan
+    """Standard error of the difference of the scores, over prompts."""
 
     def stored(self) -> dict[str, Any]:
         """As JSON holds it, NaN as null."""
@@ -80,11 +87,12 @@ def find_best(layout: Layout, name: str) -> Best:
 def compare(layout: Layout, plan: ReplayPlan, runs: Replayed, ours: Side, best: Best) -> Comparison:
     """Judge both."""
     mine = judge_unseen(layout, ours, runs, plan.seed, plan.heldout)
-    found = Comparison(mine.score, mine.groups, mine.prompts, len(ours.groups))
+    found = Comparison(mine.score, mine.groups, len(mine.losses), len(ours.groups))
     if best.side is None:
         return found
     theirs = judge_unseen(layout, best.side, runs, plan.seed, plan.heldout)
-    return replace(found, best=best.number, best_score=theirs.score, best_learned=len(best.side.groups))
+    error = ratio_error(theirs.losses - mine.losses, mine.weights)
+    return replace(found, best=best.number, best_score=theirs.score, best_learned=len(best.side.groups), error=error)
 
 
 def decide(found: Comparison, margin: float, best: Best) -> tuple[bool, str]:
@@ -102,9 +110,14 @@ def _decide(found: Comparison, margin: float, faulty: bool) -> tuple[bool, str]:
     compared = f"held-out {SCORE} {found.score:.4f} against {found.best_score:.4f} of version {found.best}"
     if not math.isfinite(found.score) or not math.isfinite(found.best_score):
         return False, f"{compared}: no held-out prompt was rolled out"
-    on = f"{found.groups:,} groups of {found.prompts:,} prompts held out"
+    on = f"{counted(found.groups, 'group')} of {counted(found.prompts, 'prompt')} held out"
     if found.score == found.best_score and found.learned > found.best_learned:
         more = f"it has learned from {found.learned:,} groups, and the other from {found.best_learned:,}"
         return True, f"{compared}, the same ({on}), and {more}"
-    better = found.best_score - found.score > margin
-    return better, f"{compared}, {'' if better else 'not '}better by more than the margin {margin:g} ({on})"
+    gain = found.best_score - found.score
+    if gain > margin and not gain > ERRORS * found.error:
+        return False, f"{compared}, which may be chance: the standard error is {found.error:.4f} ({on})"
+    return (
+        gain > margin,
+        f"{compared}, {'' if gain > margin else 'not '}better by more than the margin {margin:g} ({on})",
+    )

@@ -1,5 +1,6 @@
 """The files that a replay leaves: its leaderboard as Markdown, and plots as PNG."""
 
+import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -44,7 +45,9 @@ def _write_plots(report: ReplayReport, folder: Path) -> None:
         axes = figure.add_subplot()
         draw(axes, report)
         axes.legend()
-        figure.savefig(folder / f"{name}.png", dpi=120)
+        picture = io.BytesIO()
+        figure.savefig(picture, format="png", dpi=120)
+        write_over((folder / f"{name}.png").absolute(), picture.getvalue())
 
 
 def _calibration(axes: "Axes", report: ReplayReport) -> None:

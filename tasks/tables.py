@@ -13,3 +13,8 @@ def markdown_table(rows: Sequence[Sequence[str]]) -> list[str]:
     """The lines of a table in Markdown."""
     head, *below = rows
     return ["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *below)]
+
+
+def counted(number: int, what: str) -> str:
+    """`1 group`, `1,000 groups`."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -17,15 +17,14 @@ from numpy.typing import NDArray
 
 from models.difficulty.base import Predictor
 from models.difficulty.inputs import reads_logprobs
-from models.difficulty.metrics import forecast_quality
+from models.difficulty.metrics import cross_entropy
 from models.difficulty.prequential import Tally
-from models.records import Pool
+from models.records import Floats, Pool
 from models.seeding import derive_seed
 from models.settings import PredictorSettings
 from storage.layout import Layout
 from storage.replay import RunSteps, read_steps
 from storage.runs import Run
-from tasks.leaderboard import SCORE
 from tasks.observed import group_weights, observed
 from tasks.offline import train_on
 from tasks.replay_pool import replay_pool
@@ -52,20 +51,29 @@ class Side:
 class UnseenScore:
     """How well a side forecast."""
 
-    score: float
-    """The leaderboard's, on the groups of prompts held out; NaN where there is none."""
+    losses: Floats
+    """[prompts] negative log-likelihood of the weighted rollouts of each prompt held out."""
+    weights: Floats
+    """[prompts] weighted rollouts of each."""
     groups: int
-    prompts: int
+
+    @property
+    def score(self) -> float:
+        """The leaderboard's; NaN where no held-out prompt was rolled out."""
+        return float(self.losses.sum() / self.weights.sum()) if len(self.weights) else float("nan")
 
 
 def judge_unseen(layout: Layout, side: Side, runs: Replayed, seed: int, share: float) -> UnseenScore:
     """The score of all runs that are judged together, groups weighted as all candidates are."""
     pool, _ = replay_pool(layout, [run for run, _ in runs], [side.settings], besides=side.datasets)
     judged = forecast_unseen(layout, pool, side, runs, held_out(pool, seed, share))
-    p_success, weight = (judged.column(name).astype(np.float64) for name in ("p_success", "weight"))
-    successes, valid = (judged.column(name).astype(np.int64) for name in ("successes", "valid"))
-    quality = forecast_quality(p_success, successes, valid, weight)
-    return UnseenScore(quality[SCORE], len(p_success), len(np.unique(judged.column("row"))))
+    names = ("p_success", "successes", "valid", "weight", "row")
+    p_success, successes, valid, weight, row = (judged.column(name).astype(np.float64) for name in names)
+    rollouts = weight * valid
+    loss = rollouts * cross_entropy(p_success, successes / valid)
+    prompts, place = np.unique(row, return_inverse=True)
+    losses, weights = (np.bincount(place, one, len(prompts)).astype(np.float64) for one in (loss, rollouts))
+    return UnseenScore(losses, weights, len(row))
 
 
 def held_out(pool: Pool, seed: int, share: float) -> NDArray[np.bool_]:

@@ -56,6 +56,22 @@ def forecast_quality(
     }
 
 
+def ratio_error(totals: Floats, weights: Floats) -> float:
+    """Standard error of sum(totals) / sum(weights) over independent units, as a prompt with all its groups is one.
+
+    The linearised one of a ratio estimate; infinite for fewer than two units.
+
+    Args:
+        totals: [N] weighted sum of each unit.
+        weights: [N] weight of each unit.
+    """
+    size = len(totals)
+    if size < 2:
+        return float("inf")
+    residuals = totals - weights * totals.sum() / weights.sum()
+    return float(np.sqrt(size / (size - 1) * np.sum(residuals**2)) / weights.sum())
+
+
 def expected_calibration_error(p_success: Floats, rates: Floats, rollouts: Floats) -> float:
     """Mean over rollouts of |observed - forecast| success, within ten bins of equal width."""
     bins = np.minimum((p_success * BINS).astype(np.int64), BINS - 1)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
 
 import tasks.promotion
@@ -47,7 +48,9 @@ def add_run(layout: Layout, name: str, created: str, ability: float = 0.0) -> No
 
 def replayed(layout: Layout, *predictors: PredictorSettings, **changes: Any) -> ReplayReport:
     named = {settings.name: settings for settings in predictors or (MeanSettings(), ForerollSettings())}
-    return replay_history(ReplayPlan(store=layout.root, predictors=named, publish="ours", heldout=0.3, **changes))
+    return replay_history(
+        ReplayPlan(store=layout.root, predictors=named, publish="ours", **{"heldout": 0.3, **changes})
+    )
 
 
 def test_a_history_is_published_once(layout: Layout) -> None:
@@ -61,7 +64,9 @@ def test_a_history_is_published_once(layout: Layout) -> None:
 def scores(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """NLL that each judging finds, ours before theirs, in place of it; grows in the test."""
     left: list[float] = []
-    monkeypatch.setattr(tasks.promotion, "judge_unseen", lambda *_: UnseenScore(left.pop(0), 10, 5))
+    monkeypatch.setattr(
+        tasks.promotion, "judge_unseen", lambda *_: UnseenScore(np.full(5, left.pop(0)), np.ones(5), 10)
+    )
     return left
 
 
@@ -86,9 +91,29 @@ def test_what_is_new_is_published_and_promoted_only_when_better_by_the_margin(
     assert (
         "better by more than the margin 0.005 (10 groups of 5 prompts held out)" in promotions(layout, "ours")[1].reason
     )
-    mine, theirs = {"score": 0.5, "learned": 240}, {"best": 3, "best_score": 0.4, "best_learned": 180}
+    mine, theirs = {"score": 0.5, "learned": 240}, {"best": 3, "best_score": 0.4, "best_learned": 180, "error": 0.0}
     found = read_version(layout, "ours", 4).scores["heldout"]
     assert found == {"groups": 10, "prompts": 5, **mine, **theirs}
+
+
+@pytest.mark.parametrize("prompts", [1, 4])
+def test_a_difference_that_may_be_chance_promotes_nobody(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch, prompts: int
+) -> None:
+    """Of four prompts one makes all of the difference."""
+    losses = [np.eye(1, prompts)[0], np.zeros(prompts), np.eye(1, prompts)[0]]
+    monkeypatch.setattr(
+        tasks.promotion, "judge_unseen", lambda *_: UnseenScore(losses.pop(0), np.ones(prompts), prompts)
+    )
+    replayed(layout, MeanSettings())
+    add_run(layout, "second", "2026")
+    said = replayed(layout, MeanSettings(), margin=0.005).published
+    error = {1: "inf", 4: "0.2500"}[prompts]
+    assert (
+        f", not promoted: held-out nll 0.0000 against {1 / prompts:.4f} of version 1, which may be chance: the" in said
+    )
+    assert f"the standard error is {error} (" in said and best_of(layout) == 1
+    assert replayed(layout, MeanSettings(), margin=0.005).published.startswith("nothing new since version 2")
 
 
 def test_what_was_not_promoted_is_considered_again_and_not_published_again(layout: Layout, scores: list[float]) -> None:
@@ -190,10 +215,10 @@ def test_the_better_of_two_real_predictors_is_promoted_and_the_worse_is_not(layo
     """What `gp` knows of prompts it never saw is worth more than the even chance of `mopps`."""
     for year in (2026, 2027):
         add_run(layout, f"run-{year}", str(year))
-    replayed(layout, MoppsSettings())
-    said = replayed(layout, GpSettings()).published
+    replayed(layout, MoppsSettings(), heldout=0.6)
+    said = replayed(layout, GpSettings(), heldout=0.6).published
     assert "gp is version 2 of ours, promoted to @best: held-out nll 0." in said and "against 0.6931 of" in said
-    said = replayed(layout, MoppsSettings(decay=0.9)).published
+    said = replayed(layout, MoppsSettings(decay=0.9), heldout=0.6).published
     assert "mopps is version 3 of ours, not promoted: held-out nll 0.6931 against 0." in said
     found = read_version(layout, "ours", 3).scores["heldout"]
     assert found["best"] == 2 and found["best_score"] < found["score"] - 0.005

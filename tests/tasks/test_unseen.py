@@ -157,7 +157,7 @@ def test_each_step_is_forecast_before_it_is_learned_and_the_score_is_that_of_a_w
                 weights += row % 3 * len(wins)
     assert [call[:2] for call in watched.calls] == expected
     assert len({seed for _, _, seed in watched.calls}) == 2 * STEPS
-    assert (score.groups, score.prompts) == (len(judged), len(set(judged)))
+    assert (score.groups, len(score.losses)) == (len(judged), len(set(judged)))
     assert score.score == pytest.approx(total / weights)
 
 
@@ -189,4 +189,4 @@ def test_without_a_held_out_group_there_is_no_score(tmp_path: Path) -> None:
     layout = make_store(tmp_path / "store", {"a": make_steps(0)})
     side = Side(MoppsSettings(), read_groups(layout, {}), [])
     score = judge_unseen(layout, side, opened(layout, MoppsSettings())[1], 0, 0.0)
-    assert np.isnan(score.score) and (score.groups, score.prompts) == (0, 0)
+    assert np.isnan(score.score) and score.groups == 0

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from models.difficulty.metrics import expected_calibration_error, forecast_quality, weighted_spearman
+from models.difficulty.metrics import expected_calibration_error, forecast_quality, ratio_error, weighted_spearman
 from models.records import Floats, Ints
 
 
@@ -85,3 +85,13 @@ def test_calibration_error_cancels_within_a_bin_only() -> None:
 def test_certain_success_falls_into_the_last_bin() -> None:
     rates, rollouts = np.array([1.0, 0.95]), np.full(2, 20.0)
     assert expected_calibration_error(np.array([0.95, 1.0]), rates, rollouts) == pytest.approx(0.0, abs=1e-12)
+
+
+def test_the_error_of_a_ratio_is_that_of_a_bootstrap_over_units() -> None:
+    rng = np.random.default_rng(4)
+    weights = rng.integers(1, 30, 400).astype(np.float64)
+    totals = weights * rng.normal(0.3, 1.0, 400) + rng.normal(0.0, 2.0, 400)
+    drawn = rng.integers(0, 400, (4000, 400))
+    ratios = totals[drawn].sum(axis=1) / weights[drawn].sum(axis=1)
+    assert ratio_error(totals, weights) == pytest.approx(ratios.std(), rel=0.06)
+    assert ratio_error(totals[:1], weights[:1]) == np.inf and ratio_error(weights, weights) == 0.0
