@@ -8,7 +8,7 @@ import contextlib
 import json
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,11 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from storage.errors import StoreError
-from storage.files import file_digest, new_folder, numbers_in, remove_leftovers, write_over
+from storage.files import file_digest, new_folder, numbers_in, remove_leftovers
 from storage.layout import VERSION_FOLDER, Layout
 from storage.locks import one_at_a_time
 from storage.parquet import read_table, table_bytes
+from storage.promotions import Promotion, add_promotion, promotions
 from storage.schemas import PAST
 
 logger = logging.getLogger(__name__)
@@ -45,16 +46,6 @@ class Version:
     """The predictor's state."""
     past: pa.Table
     """The groups that it was trained on, rows of `schemas.PAST`."""
-
-
-@dataclass(frozen=True)
-class Promotion:
-    """A line of the promotions log."""
-
-    version: int
-    reason: str
-    promoted_at: str
-    """UTC, ISO 8601."""
 
 
 @contextlib.contextmanager
@@ -93,39 +84,7 @@ def promote(layout: Layout, name: str, version: int, reason: str) -> None:
     """
     _check_exists(layout, name, version)
     with one_at_a_time(layout.predictor_guard(name)):
-        log = [*promotions(layout, name), Promotion(version, reason, _now())]
-        lines = "".join(json.dumps(asdict(line), ensure_ascii=False) + "\n" for line in log)
-        write_over(layout.promotions(name), lines.encode())
-
-
-def promotions(layout: Layout, name: str) -> list[Promotion]:
-    """All promotions of a name, oldest first.
-
-    Raises:
-        StoreError: the log is damaged.
-    """
-    path = layout.promotions(name)
-    log = []
-    try:
-        for number, line in enumerate(path.read_bytes().splitlines(), start=1):
-            try:
-                log += [_promotion(line)] if line.strip() else []
-            except (ValueError, TypeError) as error:
-                raise StoreError(f"{path}: line {number} is damaged ({error}): mend or delete the line") from error
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise StoreError(f"{path} is not readable ({error})") from error
-    return log
-
-
-def _promotion(line: bytes) -> Promotion:
-    found = Promotion(**json.loads(line))
-    if type(found.version) is not int or found.version < 1:
-        raise ValueError(f"{found.version!r} is no version")
-    if not isinstance(found.reason, str) or not isinstance(found.promoted_at, str):
-        raise TypeError("reason and promoted_at are texts")
-    return found
+        add_promotion(layout, name, Promotion(version, reason, _now()))
 
 
 def standing_promotions(layout: Layout, name: str) -> list[Promotion]:
@@ -214,7 +173,7 @@ def list_versions(layout: Layout) -> list[dict[str, Any]]:
 def damaged_predictors(layout: Layout) -> list[tuple[str, str]]:
     """Path below the root and fault of every version that is not as it was published, and of damaged promotion logs."""
     faulty: list[Path] = []
-    for name in predictor_names(layout):
+    for name in sorted(folder.name for folder in layout.predictors().glob("[!.]*")):
         for number in versions(layout, name):
             with _noting(layout.predictor_version(name, number), faulty):
                 read_version(layout, name, number)

@@ -11,7 +11,8 @@ from typing import Any
 from models.difficulty.inputs import reads_past
 from storage.errors import StoreError
 from storage.layout import Layout
-from storage.registry import list_versions, promote, promotions, publish, publishing, read_version, standing_promotions
+from storage.promotions import promotions
+from storage.registry import list_versions, promote, publish, publishing, read_version, standing_promotions
 from tasks.leaderboard import ReplayReport, score_json
 from tasks.offline import train_on
 from tasks.promotion import Comparison, compare, decide, find_best, stored_comparison, version_side

@@ -47,10 +47,18 @@ def replay_pool(
     wanted = list(predictors)
     _check(wanted)
     names, faults = _datasets(layout, runs)
-    prompts = _Prompts()
-    more = [name for name in besides if name not in names and holds_dataset(layout, name)]
-    for name in [*names, *more]:
-        faults += _add(layout, name, wanted, prompts, embedded)
+    pool, changed = joined_pool(layout, [*names, *besides], wanted, embedded=embedded)
+    return pool, faults + changed
+
+
+def joined_pool(
+    layout: Layout, datasets: Iterable[str], predictors: Sequence[PredictorSettings], *, embedded: bool = False
+) -> tuple[Pool, list[str]]:
+    """The prompts of all datasets that the store has, by first appearance; and which are left out, a line each."""
+    prompts, faults = _Prompts(), []
+    for name in dict.fromkeys(datasets):
+        if holds_dataset(layout, name):
+            faults += _add(layout, name, predictors, prompts, embedded)
     pool = Pool(
         prompt_ids=tuple(prompts.rows),
         embeddings=np.concatenate(prompts.embeddings) if prompts.embeddings else None,

@@ -44,12 +44,7 @@ def add_prompts(
     Raises:
         StoreError: a file or a row cannot be used; with `skip_bad`, such rows are left out.
     """
-    if not 0.0 <= heldout < 1.0:
-        raise StoreError(f"--heldout {heldout} is no share: name a number from 0 to 1")
-    names = [*([f"{name}-heldout"] if heldout else []), name]
-    for one in names:
-        if check_name("dataset", one) in BUILTIN:
-            raise StoreError(f"dataset {one} is built in: choose another name")
+    names = _names(name, heldout)
     _check_store(store)
     _check_whole(Layout(store.absolute()), name, names[0])
     chosen = Where(parse_pairs("--where", where))
@@ -62,21 +57,38 @@ def add_prompts(
         )
     if not found.prompts:
         raise StoreError(f"no prompts in {', '.join(path.name for path in sources)}: nothing was added")
-    sizes = {one: found.prompts - found.heldout if one == name else found.heldout for one in names}
-    if not all(sizes.values()):
+    sizes = dict(zip(reversed(names), _sizes(found, heldout), strict=False))
+    reward = reward or _reward_of(found)
+    _tell(found, reward)
+    layout = open_store(store, create=True)
+    for one in names:
+        keep = partial(_belongs, heldout, one != name)
+        if add_dataset(layout, one, sources, chosen, reward, partial(reads, reward), keep, show_rows):
+            click.echo(f"added dataset {one}: {sizes[one]:,} prompts")
+        else:
+            click.echo(f"dataset {one} has just these {sizes[one]:,} prompts already: nothing was added")
+
+
+def _names(name: str, heldout: float) -> list[str]:
+    """The datasets that are added, in order: the held-out part, if there is one, and the rest."""
+    if not 0.0 <= heldout < 1.0:
+        raise StoreError(f"--heldout {heldout} is no share: name a number from 0 to 1")
+    names = [*([f"{name}-heldout"] if heldout else []), name]
+    for one in names:
+        if check_name("dataset", one) in BUILTIN:
+            raise StoreError(f"dataset {one} is built in: choose another name")
+    return names
+
+
+def _sizes(found: Survey, heldout: float) -> tuple[int, int]:
+    """Prompts of the dataset, and of its held-out part."""
+    sizes = found.prompts - found.heldout, found.heldout
+    if heldout and not all(sizes):
         raise StoreError(
             f"--heldout {heldout:g} of {found.prompts:,} prompts holds {found.heldout:,} out: nothing was added; "
             "choose another share, or add the held-out ones from a file of their own"
         )
-    reward = reward or _reward_of(found)
-    _tell(found, reward)
-    layout = open_store(store, create=True)
-    for one, size in sizes.items():
-        keep = partial(_belongs, heldout, one != name)
-        if add_dataset(layout, one, sources, chosen, reward, partial(reads, reward), keep, show_rows):
-            click.echo(f"added dataset {one}: {size:,} prompts")
-        else:
-            click.echo(f"dataset {one} has just these {size:,} prompts already: nothing was added")
+    return sizes
 
 
 def _belongs(share: float, heldout: bool, identity: str) -> bool:

@@ -13,12 +13,12 @@ from storage.catalog import query
 from storage.errors import StoreError
 from storage.files import file_digest
 from storage.layout import Layout
+from storage.promotions import promotions
 from storage.registry import (
     Version,
     damaged_predictors,
     predictor_names,
     promote,
-    promotions,
     publish,
     read_version,
     resolve,
@@ -117,6 +117,9 @@ def test_a_damaged_log_of_promotions_is_named_with_its_line(layout: Layout) -> N
     for refused in (lambda: resolve(layout, "base@best"), lambda: promote(layout, "base", 1, "again")):
         with pytest.raises(StoreError, match=r"promotions\.jsonl: line 2 is damaged \(.*\): mend or delete the line"):
             refused()
+    shutil.move(layout.predictor_version("base", 1), layout.root / "1")
+    assert damaged_predictors(layout) == [("predictors/base/promotions.jsonl", "damaged")]
+    shutil.move(layout.root / "1", layout.predictor_version("base", 1))
     path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
     assert resolve(layout, "base@best") == ("base", 1) and damaged_predictors(layout) == []
 

@@ -18,8 +18,9 @@ from models.settings import ForerollSettings, GpSettings, LastSettings, MeanSett
 from storage.errors import StoreError
 from storage.layout import Layout
 from storage.past import commits_digest, read_groups
+from storage.promotions import promotions
 from storage.prompts import dataset_digest, read_dataset
-from storage.registry import promotions, read_version, resolve, versions
+from storage.registry import read_version, resolve, versions
 from storage.store import open_store
 from tasks.leaderboard import ReplayReport
 from tasks.leaderboard_text import report_lines
