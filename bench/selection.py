@@ -132,7 +132,7 @@ def plan(seeds: int, *, quick: bool) -> list[Run]:
     pairs = [("warm", "foreroll", MYOPIC), ("warm", "foreroll", "nearest"), ("warm", "foreroll", "thompson")]
     pairs += [("cold", name, rule) for name in fast for rule in rules]
     planned = [Run(drift, *one, seed) for seed in range(seeds) for drift in range(len(DRIFTS)) for one in ours]
-    planned += [Run(0, *one, seed) for seed in range(seeds) for one in told]
+    planned += [Run(drift, *one, seed) for seed in range(seeds) for drift in range(len(DRIFTS)) for one in told]
     planned += [Run(0, *one, seed) for seed in range(seeds) for one in pairs]
     return list(dict.fromkeys(planned))
 

@@ -82,9 +82,10 @@ def _after_pilot(predictor: Predictor, pool: Pool, test: np.ndarray, solved: np.
         forecast = predictor.forecast(free, seed=step)
         rng = derive_rng(seed, step, "pilot")
         selection = select(forecast, free, pool=pool, previous=np.empty(0, np.int64), settings=settings, rng=rng)
-        rows = free[selection.rank >= 0]
+        rows = free[selection.chosen]
         successes = rng.hypergeometric(solved[rows], 50 - solved[rows], GROUP)
-        groups = Observation(rows, successes, np.full(PILOT, GROUP), np.full(PILOT, TOKENS))
+        tried, lengths = np.full(PILOT, GROUP), np.full(PILOT, TOKENS)
+        groups = Observation(rows, successes, tried, lengths, explored=selection.explored)
         predictor.observe(groups, seed=step)
         free = np.setdiff1d(free, rows)
     return predictor.forecast(test, seed=0).p_success

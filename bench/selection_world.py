@@ -117,8 +117,7 @@ def simulate(
         )
         rng = derive_rng(seed, step, "acquire")
         selection = select(considered, free, pool=pool, previous=previous, settings=settings, rng=rng)
-        chosen = selection.rank >= 0
-        previous = free[chosen][np.argsort(selection.rank[chosen])]
+        previous = free[selection.chosen]
         seconds = time.perf_counter() - start
         outcomes = derive_rng(seed, step, "outcomes").binomial(GROUP, p)[previous]
         chance = 1.0 - p**GROUP - (1.0 - p) ** GROUP
@@ -126,8 +125,8 @@ def simulate(
         drawn = derive_rng(step, "probe").binomial(GROUP, p[probes])
         oracle_rested[best], rested[previous] = step, step
         start = time.perf_counter()
-        lengths = np.full(len(previous), TOKENS)
-        predictor.observe(Observation(previous, outcomes, np.full(len(previous), GROUP), lengths), seed=step)
+        tried, lengths = np.full(len(previous), GROUP), np.full(len(previous), TOKENS)
+        predictor.observe(Observation(previous, outcomes, tried, lengths, explored=selection.explored), seed=step)
         judged.append(
             {
                 "share": float(((outcomes > 0) & (outcomes < GROUP)).mean()),

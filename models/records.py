@@ -146,6 +146,17 @@ class Selection:
     rank: Ints
     """0 for the first prompt chosen, and so on; -1 for prompts not chosen."""
 
+    @property
+    def chosen(self) -> Ints:
+        """[G] positions of the prompts chosen, in order of rank."""
+        chosen = np.flatnonzero(self.rank >= 0)
+        return chosen[np.argsort(self.rank[chosen])]
+
+    @property
+    def explored(self) -> NDArray[np.bool_]:
+        """[G] which of the chosen were drawn at random from what the rule passed over, in order of rank."""
+        return np.array([self.decision[at] == "explored" for at in self.chosen], np.bool_)
+
 
 @dataclass(frozen=True)
 class Request:
@@ -195,6 +206,8 @@ class Observation:
     mean_tokens: Floats
     mean_logprobs: Floats | None = None
     """Mean over rollouts of the mean log-probability of their tokens; NaN or None where it was not stored."""
+    explored: NDArray[np.bool_] | None = None
+    """Which were drawn at random from what the rule passed over; None where nobody selected."""
 
 
 @dataclass(frozen=True)

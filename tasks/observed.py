@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import polars as pl
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from models.difficulty.metrics import candidate_weights
 from models.records import Floats, Ints, Observation
@@ -43,7 +44,14 @@ def observed(groups: pa.Table, tokens: pa.Table | None, row_of: Mapping[str, int
         valid=groups["valid"].to_numpy().astype(np.int64),
         mean_tokens=groups["mean_tokens"].to_numpy(zero_copy_only=False).astype(np.float64),
         mean_logprobs=_mean_logprobs(ids, tokens) if tokens is not None else None,
+        explored=explored(groups),
     )
+
+
+def explored(groups: pa.Table) -> NDArray[np.bool_]:
+    """[G] which groups were drawn at random from what the rule passed over, by their decision."""
+    drawn: NDArray[np.bool_] = np.array(groups["decision"].to_pylist(), dtype=object) == "explored"
+    return drawn
 
 
 def group_weights(groups: pa.Table) -> Floats:

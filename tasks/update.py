@@ -3,6 +3,7 @@
 import json
 import logging
 import math
+from collections.abc import Sequence
 from dataclasses import asdict
 
 import numpy as np
@@ -13,8 +14,8 @@ import pyarrow.compute as pc
 from models.difficulty.metrics import forecast_quality
 from models.policy.advantages import group_advantages
 from models.policy.update import NOTHING_TO_LEARN
-from models.records import Floats, Ints, Observation, Sample, UpdateStats
-from tasks.observed import group_weights
+from models.records import Observation, Sample, UpdateStats
+from tasks.observed import explored, group_weights
 from tasks.predict import read_forecasts
 from tasks.score import read_outcomes
 from tasks.stage import stage
@@ -111,6 +112,7 @@ def read_observation(bench: Workbench, step: int) -> Observation:
         valid=groups["valid"].to_numpy(writable=True),
         mean_tokens=groups["mean_tokens"].to_numpy(writable=True),
         mean_logprobs=groups["mean_logprobs"].fill_null(np.nan).to_numpy(writable=True),
+        explored=explored(_acquired(bench, step, groups["prompt_id"].to_list())),
     )
 
 
@@ -142,16 +144,15 @@ def _judge(bench: Workbench, step: int, observation: Observation) -> dict[str, f
     """How good the step's forecasts were, estimated over all its candidates."""
     rows, forecast = read_forecasts(bench, step)
     positions = np.searchsorted(rows, observation.rows)
-    weights = _weights(bench, step, observation.rows)
+    weights = group_weights(_acquired(bench, step, [bench.pool.prompt_ids[row] for row in observation.rows]))
     return forecast_quality(forecast.p_success[positions], observation.successes, observation.valid, weights)
 
 
-def _weights(bench: Workbench, step: int, rows: Ints) -> Floats:
-    """[G] what the groups of some pool rows count for, by the round that acquired each."""
+def _acquired(bench: Workbench, step: int, prompt_ids: Sequence[str]) -> pa.Table:
+    """How each of these prompts was acquired, in the round that did."""
     acquired = bench.history.read_rounds("acquisitions", step)
     acquired = acquired.filter(pc.is_in(acquired["decision"], pa.array(CHOSEN)))
-    ids = pa.array([bench.pool.prompt_ids[row] for row in rows], pa.string())
-    return group_weights(acquired.take(pc.index_in(ids, acquired["prompt_id"])))
+    return acquired.take(pc.index_in(pa.array(prompt_ids, pa.string()), acquired["prompt_id"]))
 
 
 def _null_if_nan(value: float | int | str | None) -> float | int | str | None:

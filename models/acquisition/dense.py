@@ -81,11 +81,14 @@ def simulate(
         forecast = _copied(predictor.forecast(rows, seed=derive_seed(seed, step, "forecast")))
         rng = derive_rng(seed, step, "acquire")
         selection = select(forecast, rows, pool=pool, previous=previous, settings=settings, rng=rng, group_size=size)
-        previous = rows[np.argsort(np.where(selection.rank < 0, len(rows), selection.rank), kind="stable")]
-        previous = previous[: int((selection.rank >= 0).sum())]
+        previous = rows[selection.chosen]
         entries = history.at(step, previous)
         observation = Observation(
-            previous, history.successes[entries], history.valid[entries], history.mean_tokens[entries]
+            previous,
+            history.successes[entries],
+            history.valid[entries],
+            history.mean_tokens[entries],
+            explored=selection.explored,
         )
         predictor.observe(observation, seed=derive_seed(seed, step, "observe"))
         chosen.append(entries)

@@ -5,22 +5,21 @@ what past runs did on it) plus an own effect; a Kalman filter learns both, and
 how they move, from the groups of this run (`foreroll_filter`), beginning where
 past runs say (`foreroll_prior`).
 
-Own variance and drift are learned: both grow when outcomes surprise more than
-the forecast's doubt allows, and shrink when less. Own effects have heavier tails
-than a Gaussian (some prompts can't be solved at all): at a prompt's first visit
-its variance is what Student's t expects of so large a surprise, if that is more,
-
-    own_var <- own_var (TAIL + surprise) / (TAIL + 1)
+The variance of own effects, how far they drift, and how fast they fade are learned from
+the groups, too (`foreroll_scales`, `foreroll_wandering`), and forecasts are mended by
+those that were drawn at random (`foreroll_calibration`).
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from models.difficulty.base import State, encode_ids, match_ids, take_over
+from models.difficulty.foreroll_calibration import Calibration
 from models.difficulty.foreroll_filter import Belief
 from models.difficulty.foreroll_own import OwnEffects
 from models.difficulty.foreroll_prior import Prior, make_prior
+from models.difficulty.foreroll_scales import Scale
 from models.difficulty.foreroll_tokens import FeatureTokens
+from models.difficulty.foreroll_wandering import Wandering
 from models.difficulty.logit_normal import success_moments
 from models.records import Floats, Forecast, Ints, Observation, Pool
 from models.seeding import derive_rng
@@ -30,11 +29,9 @@ ABILITY_MOVE = 0.05
 """Standard deviation of the move of all logits in one step, besides their trend."""
 ABILITY_SLOPE = 0.04
 """Standard deviation of the trend of all logits, in logits a step."""
-TAIL = 2.0
-"""Degrees of freedom of own effects; fewer are heavier tails."""
-RATE = 0.015
-"""A learned scale's logarithm moves by this, times the root of the number of groups, times their mean excess."""
-SCALES = (0.1, 10.0)
+FADE_SD = 0.005
+"""Standard deviation at rest of the share of own effects that fades in one step."""
+MOST_FADE = 0.2
 
 
 class Foreroll:
@@ -47,14 +44,17 @@ class Foreroll:
         self._prior = make_prior(settings, pool, derive_rng(seed, "foreroll"))
         size = len(pool)
         self._belief = _begin(self._prior)
-        self._scale = np.ones(2)  # of own variance, and of drift
+        self._own_scale, self._drift_scale = Scale(), Scale()
+        self._fade = Wandering.begin(FADE_SD)
+        self._calibration = Calibration()
         self._visits = np.zeros(size)
         self._tokens = FeatureTokens(pool, self._prior.features)
 
     def forecast(self, rows: Ints, *, seed: int) -> Forecast:
         """Mean and standard deviation of the success probability; draws nothing."""
         mean, variance = self._belief.logits(self._prior.features, rows)
-        return Forecast(*success_moments(mean, variance), self._tokens.forecast(rows))
+        mended = self._calibration.mended(mean, self._left(rows))
+        return Forecast(*success_moments(mended, variance), self._tokens.forecast(rows))
 
     def observe(self, observation: Observation, *, seed: int) -> dict[str, float]:
         """One step of the policy, and then its groups."""
@@ -63,17 +63,20 @@ class Foreroll:
             return {}
         successes = np.bincount(merged, observation.successes).astype(np.int64)
         valid = np.bincount(merged, observation.valid).astype(np.int64)
-        mean, variance = self._belief.logits(self._prior.features, rows)
-        p_success, p_sd = success_moments(mean, variance)
-        surprise = _surprise(p_success, p_sd, successes, valid)
-        fresh = self._visits[rows] == 0
-        self._learn_scales(surprise, fresh)
-        self._belief.own.var[rows[fresh]] *= np.maximum((TAIL + surprise[fresh]) / (TAIL + 1.0), 1.0)
-        self._belief.learn(self._prior.features[rows], rows, successes, valid)
+        if observation.explored is not None:
+            explored = np.bincount(merged, observation.explored) > 0
+            self._calibrate(rows[explored], successes[explored], valid[explored])
+        batch = self._prior.features[rows], rows, successes, valid
+        self._learn_scales(rows, *self._belief.evidence(*batch))
+        self._belief.learn(*batch)
         self._visits[rows] += 1.0
         self._tokens.observe(observation.rows, observation.mean_tokens)
         self._move()
-        return {"surprise": float(surprise.mean()), "own_scale": self._scale[0], "drift_scale": self._scale[1]}
+        return {
+            "own_scale": self._own_scale.value,
+            "drift_scale": self._drift_scale.value,
+            "fade": float(self._fade.mean[0]),
+        }
 
     def state_dict(self) -> State:
         """Weights, own effects, scales and lengths, and the logits of all prompts, which other weights can take."""
@@ -87,7 +90,9 @@ class Foreroll:
             "logit_mean": logit_mean,
             "logit_var": logit_var,
             "own_visits": self._visits.copy(),
-            "scale": self._scale.copy(),
+            "scale": np.array([(one.value, one.information) for one in (self._own_scale, self._drift_scale)]),
+            **self._fade.state("fade"),
+            **self._calibration.state(),
             **self._tokens.state(),
         }
 
@@ -101,44 +106,55 @@ class Foreroll:
         self._belief = belief = _begin(self._prior)
         same = np.array_equal(state["prompt_ids"], encode_ids(self._pool)) and state["mean"].shape == belief.mean.shape
         take_over(self._visits, 0.0, state["own_visits"], theirs, ours)
-        self._scale[:] = state["scale"]
+        self._own_scale, self._drift_scale = (Scale(*map(float, one)) for one in state["scale"])
+        self._fade.load(state, "fade")
+        self._calibration = Calibration()
         if same:
+            self._calibration.load(state)
             belief.mean, belief.cov = state["mean"].copy(), state["cov"].copy()
             belief.own.load(state, theirs, ours)
         else:
-            belief.own.var *= self._scale[0]
+            belief.own.var *= self._own_scale.value
             seen = state["own_visits"][theirs] > 0
             logits = (state[name][theirs[seen]] for name in ("logit_mean", "logit_var"))
             belief.recall(self._prior.features, ours[seen], *logits)
         self._tokens.load(state, theirs, ours, same_features=same)
 
-    def _move(self) -> None:
-        """Let weights and own effects drift by one step."""
-        moving = self._prior.moving
-        own_noise = float(self._scale[1]) * self._settings.drift**2
-        self._belief.move(ABILITY_MOVE**2 * moving, ABILITY_SLOPE**2 * moving, own_noise)
+    def _left(self, rows: Ints) -> Floats:
+        """[N] share of the own variance of `rows` that visits have left."""
+        left: Floats = np.minimum(self._belief.own.var[rows] / self._rest[rows], 1.0)
+        return left
 
-    def _learn_scales(self, surprise: Floats, fresh: NDArray[np.bool_]) -> None:
-        """First visits tell the own variance, later ones the drift."""
-        for scale, groups in enumerate((fresh, ~fresh)):
-            if groups.any():
-                excess = float(np.clip(surprise[groups] - 1.0, -1.0, 3.0).mean())
-                before = self._scale[scale]
-                self._scale[scale] = np.clip(before * np.exp(RATE * np.sqrt(groups.sum()) * excess), *SCALES)
-                if scale == 0:
-                    self._belief.own.var[self._visits == 0] *= self._scale[0] / before
+    @property
+    def _rest(self) -> Floats:
+        """[pool] variance of the own effect of a prompt that was never visited."""
+        return self._prior.own_var * self._own_scale.value
+
+    def _calibrate(self, rows: Ints, successes: Ints, valid: Ints) -> None:
+        mean, variance = self._belief.logits(self._prior.features, rows)
+        self._calibration.learn(mean, variance, self._left(rows), successes, valid)
+
+    def _learn_scales(self, rows: Ints, gradient: Floats, precision: Floats) -> None:
+        """First visits tell the own variance, later ones the drift and the fading, all before they are taken in."""
+        own, fresh = self._belief.own, self._visits[rows] == 0
+        variance = own.var[rows]
+        factor = self._own_scale.learn(variance[fresh], gradient[fresh], precision[fresh])
+        own.var[self._visits == 0] *= factor
+        self._drift_scale.learn(variance[~fresh], gradient[~fresh], precision[~fresh])
+        faded = own.faded(rows, float(self._fade.mean[0]))
+        self._fade.learn(np.array([gradient @ faded]), np.array([[precision @ faded**2]]))
+        self._fade.mean = np.clip(self._fade.mean, 0.0, MOST_FADE)
+
+    def _move(self) -> None:
+        """One step of the policy."""
+        moving = self._prior.moving
+        self._belief.move(ABILITY_MOVE**2 * moving, ABILITY_SLOPE**2 * moving)
+        noise = self._drift_scale.value * self._settings.drift**2
+        self._belief.own.move(noise, float(self._fade.mean[0]), self._rest)
+        self._fade.move()
+        self._calibration.move()
 
 
 def _begin(prior: Prior) -> Belief:
     own = OwnEffects.begin(prior.own_var)
     return Belief.begin(prior.mean, prior.cov, ABILITY_SLOPE**2 * prior.moving, own)
-
-
-def _surprise(p_success: Floats, p_sd: Floats, successes: Ints, valid: Ints) -> Floats:
-    """[G] squared error of the success count over the variance that was forecast; 1 on average when calibrated.
-
-    Of a count with random p: Var s = n p (1 - p) + n (n - 1) Var p.
-    """
-    variance = valid * p_success * (1.0 - p_success) + valid * (valid - 1.0) * p_sd**2
-    surprise: Floats = (successes - valid * p_success) ** 2 / np.maximum(variance, 1e-9)
-    return surprise

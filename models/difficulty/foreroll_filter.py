@@ -4,13 +4,14 @@ The logit of prompt i is f_i = x_i . w + e_i: weights w that all prompts share,
 and an own effect e_i. Both have slopes, by which they move each step, and which
 fade (a damped linear trend):
 
-    w <- w + w',  w' <- KEEP w' + noise        e_i <- e_i + e_i' + noise,  e_i' <- KEEP e_i' + noise
+    w <- w + w',  w' <- KEEP w' + noise        e_i <- (1 - fade) e_i + e_i' + noise,  e_i' <- KEEP e_i' + noise
 
 Groups of a batch give s_i ~ Binomial(n_i, sigmoid(f_i)); with
-K = X cov(w) X' + diag(var e) the posterior of f is taken as the Gaussian at its
-mode (Laplace), by Newton's method:
+K = X cov(w) X' + diag(var e) the posterior of f is taken as the Gaussian of its
+moments (`foreroll_ep`), in which group i tells as much as a measurement of f_i
+of variance 1 / tau_i:
 
-    gradient g = s - n p = K^-1 (f - m),   W = diag(n p (1 - p)),   C = (K + W^-1)^-1
+    g = K^-1 (E f - m),   C = (K + diag(1 / tau))^-1
 
 and any Gaussian z that covaries with f by A has then mean z + A g and
 covariance cov(z) - A C A'. Between w and each e_i, and between one e_i and
@@ -22,17 +23,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
-from scipy.special import expit
 
+from models.difficulty.foreroll_ep import match_moments
 from models.difficulty.foreroll_own import KEEP, OwnEffects
 from models.records import Floats, Ints
 
-NEWTON = 12
 BATCH = 512
 """Groups learned from at once; more are taken one part after the other."""
 CHUNK = 16_384
 """Prompts forecast at once; bounds memory."""
-_LEAST_WEIGHT = 1e-6
 
 
 @dataclass
@@ -63,26 +62,37 @@ class Belief:
             variance[part] += np.vecdot(spread, spread)
         return mean, variance
 
+    def evidence(
+        self, features: NDArray[np.float32], rows: Ints, successes: Ints, valid: Ints
+    ) -> tuple[Floats, Floats]:
+        """g and the diagonal of C, [G], of a batch that is not taken in, each part of it by itself."""
+        gradient, precision = np.empty(len(rows)), np.empty(len(rows))
+        for start in range(0, len(rows), BATCH):
+            part = slice(start, start + BATCH)
+            mean, prior, _ = self._joint(features[part].astype(np.float64), rows[part])
+            gradient[part], joint = match_moments(mean, prior, successes[part], valid[part])
+            precision[part] = np.diag(joint)
+        return gradient, precision
+
     def learn(self, features: NDArray[np.float32], rows: Ints, successes: Ints, valid: Ints) -> None:
         """Take in one batch of groups; a row occurs once, features are [G, D]."""
         for start in range(0, len(rows), BATCH):
             part = slice(start, start + BATCH)
-            self._learn(features[part].astype(np.float64), rows[part], successes[part], valid[part])
+            mean, prior, covary = self._joint(features[part].astype(np.float64), rows[part])
+            self._update(rows[part], covary, *match_moments(mean, prior, successes[part], valid[part]))
 
-    def move(self, weight_noise: Floats, slope_var: Floats, own_noise: float) -> None:
-        """One step of the policy: trends go on, and everything is doubted more.
+    def move(self, weight_noise: Floats, slope_var: Floats) -> None:
+        """One step of the policy: trends of weights go on, and they are doubted more.
 
         Args:
             weight_noise: [D] variance that weights gain besides their trend.
             slope_var: [D] variance at which slopes rest.
-            own_noise: variance that own effects gain besides their trend.
         """
         size = len(self.mean) // 2
         onward = np.block([[np.eye(size), np.eye(size)], [np.zeros((size, size)), KEEP * np.eye(size)]])
         self.mean = onward @ self.mean
         noise = np.r_[weight_noise, (1.0 - KEEP**2) * slope_var]
         self.cov = onward @ self.cov @ onward.T + np.diag(noise)
-        self.own.move(own_noise)
 
     def recall(self, features: NDArray[np.float32], rows: Ints, mean: Floats, variance: Floats) -> None:
         """Take in what was believed of the logits of `rows` under other weights; features are [pool, D].
@@ -103,10 +113,6 @@ class Belief:
             precision = cho_solve(cho_factor(prior + np.diag(noise[part])), np.eye(len(prior)))
             self._update(rows[part], covary, precision @ (observed[part] - expected), precision)
 
-    def _learn(self, features: Floats, rows: Ints, successes: Ints, valid: Ints) -> None:
-        mean, prior, covary = self._joint(features, rows)
-        self._update(rows, covary, *laplace(mean, prior, successes, valid))
-
     def _joint(self, features: Floats, rows: Ints) -> tuple[Floats, Floats, Floats]:
         """Mean [G] and covariance [G, G] of a batch's logits, and their covariance [G, 2 D] with weights and slopes."""
         size = features.shape[1]
@@ -120,21 +126,3 @@ class Belief:
         self.cov = self.cov - covary.T @ precision @ covary
         self.cov = (self.cov + self.cov.T) / 2
         self.own.learn(rows, gradient, np.diag(precision))
-
-
-def laplace(mean: Floats, prior: Floats, successes: Ints, valid: Ints) -> tuple[Floats, Floats]:
-    """K^-1 (f - m) at the mode f, [G], and (K + W^-1)^-1, [G, G].
-
-    Args:
-        mean: [G] of the logits before the batch.
-        prior: [G, G] their covariance K.
-    """
-    logits = mean
-    for _ in range(NEWTON):
-        p = expit(logits)
-        weight = np.maximum(valid * p * (1.0 - p), _LEAST_WEIGHT)
-        factor = cho_factor(prior + np.diag(1.0 / weight))
-        gradient = cho_solve(factor, logits - mean + (successes - valid * p) / weight)
-        step = mean + prior @ gradient - logits
-        logits = logits + np.clip(step, -3.0, 3.0)
-    return gradient, cho_solve(factor, np.eye(len(mean)))

@@ -1,4 +1,9 @@
-"""What sets each prompt apart from the model that all prompts share: an own effect with a damped trend."""
+"""What sets each prompt apart from the model that all prompts share: an own effect with a damped trend.
+
+Effects fade towards the shared model, where groups show that they do:
+
+    e <- (1 - fade) e + e' + noise,  e' <- KEEP e' + noise
+"""
 
 from dataclasses import dataclass
 
@@ -23,12 +28,14 @@ class OwnEffects:
     cross: Floats
     """Covariance of level and slope."""
     slope_var: Floats
+    age: Floats
+    """Steps since the prompt was last learned from, or since the beginning."""
 
     @classmethod
     def begin(cls, var: Floats) -> "OwnEffects":
         """No effects yet, of variance [pool]."""
         nothing = np.zeros(len(var))
-        return cls(nothing, nothing.copy(), var.copy(), nothing.copy(), np.full(len(var), SLOPE_VAR))
+        return cls(nothing, nothing.copy(), var.copy(), nothing.copy(), np.full(len(var), SLOPE_VAR), nothing.copy())
 
     def learn(self, rows: Ints, gradient: Floats, precision: Floats) -> None:
         """Posterior of `rows`: gradient g and diagonal of C, [G], as `foreroll_filter` has them."""
@@ -38,14 +45,22 @@ class OwnEffects:
         self.var[rows] -= var**2 * precision
         self.cross[rows] -= var * cross * precision
         self.slope_var[rows] -= cross**2 * precision
+        self.age[rows] = 0.0
 
-    def move(self, noise: float) -> None:
-        """One step: trends go on; levels gain variance `noise` besides."""
-        self.level += self.slope
+    def move(self, noise: float, fade: float, rest: Floats) -> None:
+        """One step: trends go on; levels gain variance `noise`, and what keeps one that fades at `rest` [pool]."""
+        stay = 1.0 - fade
+        self.level = stay * self.level + self.slope
         self.slope *= KEEP
-        self.var += 2.0 * self.cross + self.slope_var + noise
-        self.cross = KEEP * (self.cross + self.slope_var)
+        self.var = stay**2 * self.var + 2.0 * stay * self.cross + self.slope_var + (1.0 - stay**2) * rest + noise
+        self.cross = KEEP * (stay * self.cross + self.slope_var)
         self.slope_var = KEEP**2 * self.slope_var + (1.0 - KEEP**2) * SLOPE_VAR
+        self.age += 1.0
+
+    def faded(self, rows: Ints, fade: float) -> Floats:
+        """How the levels of `rows` change with `fade`, d e / d fade."""
+        changed: Floats = -self.age[rows] * self.level[rows] / (1.0 - fade)
+        return changed
 
     def state(self) -> State:
         """Copies of all arrays."""

@@ -8,7 +8,7 @@ import pytest
 
 from models.acquisition import RULES, select
 from models.acquisition.base import smallest
-from models.records import Forecast, Pool, Selection
+from models.records import Decision, Forecast, Pool, Selection
 from models.settings import AcquisitionSettings
 
 NAMES = sorted(RULES)
@@ -172,3 +172,11 @@ def test_equal_candidates_are_taken_in_order_of_position(name: str) -> None:
 def test_smallest_keeps_the_order_of_equal_values() -> None:
     values = np.tile([1.0, 0.0], 500)
     assert smallest(values, 600).tolist() == [*range(1, 1000, 2), *range(0, 200, 2)]
+
+
+def test_what_was_chosen_comes_in_order_of_rank_with_what_was_explored() -> None:
+    decisions: tuple[Decision, ...] = ("acquired", "not_chosen", "explored", "acquired")
+    nothing = np.zeros(4)
+    selection = Selection(np.arange(4), nothing, nothing, nothing, decisions, np.array([1, -1, 2, 0]))
+    assert selection.chosen.tolist() == [3, 0, 2]
+    assert selection.explored.tolist() == [False, False, True]

@@ -74,3 +74,4 @@ def test_a_predictor_sees_the_outcomes_of_its_choices_alone(monkeypatch: pytest.
     for before, after in pairwise(seen):
         assert not set(before.rows.tolist()) & set(after.rows.tolist())
     assert result.distinct == len({row for one in seen for row in one.rows.tolist()})
+    assert all(one.explored is not None and one.explored.tolist() == [False] * 4 + [True] for one in seen)

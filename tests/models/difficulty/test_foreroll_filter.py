@@ -2,43 +2,38 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from models.difficulty.foreroll_filter import Belief, laplace
+from models.difficulty.foreroll_filter import Belief
 from models.difficulty.foreroll_own import KEEP, SLOPE_VAR, OwnEffects
 from models.difficulty.logit_normal import success_moments
-
-
-def test_laplace_finds_the_mode_of_the_posterior() -> None:
-    rng = np.random.default_rng(0)
-    root = rng.normal(size=(5, 5))
-    prior, mean = root @ root.T + 0.5 * np.eye(5), rng.normal(size=5)
-    successes, valid = np.array([0, 8, 3, 1, 5]), np.full(5, 8)
-    gradient, precision = laplace(mean, prior, successes, valid)
-    mode = mean + prior @ gradient
-    p = expit(mode)
-    np.testing.assert_allclose(successes - valid * p, gradient, atol=1e-8)
-    hessian = np.linalg.inv(prior) + np.diag(valid * p * (1 - p))
-    np.testing.assert_allclose(prior - prior @ precision @ prior, np.linalg.inv(hessian), atol=1e-6)
 
 
 def test_a_moved_belief_and_one_group_are_as_the_joint_gaussian_says() -> None:
     """The joint of weights, own effect, and the slopes of both is moved and conditioned by brute force."""
     x, cov, own_var = np.array([1.0, 2.0]), np.array([[0.5, 0.1], [0.1, 0.3]]), 0.8
-    slope_var, weight_noise, own_noise = np.array([0.02, 0.05]), np.array([0.01, 0.04]), 0.03
+    slope_var, weight_noise, own_noise, fade = np.array([0.02, 0.05]), np.array([0.01, 0.04]), 0.03, 0.1
     belief = Belief.begin(np.array([0.2, -0.1]), cov, slope_var, OwnEffects.begin(np.full(3, own_var)))
-    belief.move(weight_noise, slope_var, own_noise)
+    belief.move(weight_noise, slope_var)
+    belief.own.move(own_noise, fade, np.full(3, own_var))
     joint = np.zeros((6, 6))  # two weights, own effect, and the slopes of the three
     joint[:2, :2], joint[2, 2] = cov, own_var
     joint[3:, 3:] = np.diag([*slope_var, SLOPE_VAR])
     onward = np.kron([[1.0, 1.0], [0.0, KEEP]], np.eye(3))
-    noise = np.r_[weight_noise, own_noise, (1 - KEEP**2) * np.r_[slope_var, SLOPE_VAR]]
+    onward[2, 2] = 1.0 - fade
+    noise = np.r_[
+        weight_noise, own_noise + (1 - (1 - fade) ** 2) * own_var, (1 - KEEP**2) * np.r_[slope_var, SLOPE_VAR]
+    ]
     joint = onward @ joint @ onward.T + np.diag(noise)
     mean, direction = np.array([0.2, -0.1, 0.0, 0.0, 0.0, 0.0]), np.array([*x, 1.0, 0.0, 0.0, 0.0])
-    found = mean.copy()
-    for _ in range(200):
-        p = expit(direction @ found)
-        hessian = np.linalg.inv(joint) + 8 * p * (1 - p) * np.outer(direction, direction)
-        found += np.linalg.solve(hessian, direction * (7 - 8 * p) - np.linalg.solve(joint, found - mean))
-    posterior = np.linalg.inv(hessian)
+    scale = float(np.sqrt(direction @ joint @ direction))
+    middle = float(direction @ mean)
+    logit = np.linspace(middle - 12 * scale, middle + 12 * scale, 100_001)
+    density = np.exp(-0.5 * ((logit - middle) / scale) ** 2) * expit(logit) ** 7 * expit(-logit)
+    density /= density.sum()
+    first = float(density @ logit)
+    second = float(density @ (logit - first) ** 2)
+    covary = joint @ direction / scale**2  # all else follows from the logit by regression
+    found = mean + covary * (first - middle)
+    posterior = joint - np.outer(covary, covary) * (scale**2 - second)
     belief.learn(x[None].astype(np.float32), np.array([1]), np.array([7]), np.array([8]))
     own, shared = belief.own, [0, 1, 3, 4]
     np.testing.assert_allclose(belief.mean, found[shared], atol=1e-8)
@@ -54,8 +49,23 @@ def test_a_steady_climb_is_expected_to_go_on() -> None:
     for step in range(12):
         belief.learn(features, row, np.array([round(400 * expit(-1.5 + 0.2 * step))]), valid)
         before = belief.logits(features, row)[0][0]
-        belief.move(np.zeros(1), np.full(1, 0.01), 0.0)
+        belief.move(np.zeros(1), np.full(1, 0.01))
+        belief.own.move(0.0, 0.0, np.zeros(1))
     assert 0.1 < belief.logits(features, row)[0][0] - before < 0.25
+
+
+def test_levels_change_with_the_fading_as_a_finite_difference_says() -> None:
+    rows, fade, move = np.array([0, 2]), 0.03, 1e-6
+    moved = []
+    for one in (fade - move, fade, fade + move):
+        own = OwnEffects.begin(np.ones(3))
+        own.learn(rows, np.array([1.5, -2.0]), np.array([0.5, 0.4]))
+        for _ in range(4):
+            own.move(0.01, one, np.ones(3))
+        moved.append(own)
+    expected = (moved[2].level - moved[0].level)[rows] / (2.0 * move)
+    np.testing.assert_allclose(moved[1].faded(rows, fade), expected, rtol=1e-6)
+    assert moved[1].age.tolist() == [4.0, 4.0, 4.0]
 
 
 def test_logits_have_the_mean_and_variance_of_their_sum() -> None:

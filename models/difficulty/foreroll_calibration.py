@@ -1,0 +1,57 @@
+"""Mends forecasts by the groups that were drawn at random from what the rule passed over.
+
+A rule chooses prompts by their forecasts, and what their groups teach carries
+over to the prompts passed over only as far as the shared model is right. The
+exploration slice shows how far. With the mean m of a logit, and q the share of
+its own variance that visits have left, the logit is forecast as
+
+    m + q (a + b m)
+
+and a and b are learned from the explored groups alone, each group as a
+measurement of its logit by the moments of its exact posterior.
+"""
+
+import numpy as np
+
+from models.difficulty.base import State
+from models.difficulty.foreroll_ep import binomial_moments
+from models.difficulty.foreroll_wandering import Wandering
+from models.records import Floats, Ints
+
+LEVEL_SD = 0.2
+"""Standard deviation of a at rest, in logits."""
+SLOPE_SD = 0.1
+"""Of b."""
+
+
+class Calibration:
+    """What is to be added to the logits of prompts, the less the more is known of themselves."""
+
+    def __init__(self) -> None:
+        self._line = Wandering.begin(LEVEL_SD, SLOPE_SD)
+
+    def mended(self, mean: Floats, left: Floats) -> Floats:
+        """[N] means of logits; `left` is q."""
+        level, slope = self._line.mean
+        mended: Floats = mean + left * (level + slope * mean)
+        return mended
+
+    def learn(self, mean: Floats, variance: Floats, left: Floats, successes: Ints, valid: Ints) -> None:
+        """Take in explored groups, whose logits had this mean and variance before, all [G]."""
+        expected = self.mended(mean, left)
+        first, second = binomial_moments(expected, variance, successes, valid)
+        along = left[:, None] * np.stack([np.ones(len(mean)), mean], axis=1)
+        precision = np.maximum(1.0 - second / variance, 0.0) / variance
+        self._line.learn(along.T @ ((first - expected) / variance), (along * precision[:, None]).T @ along)
+
+    def move(self) -> None:
+        """One step."""
+        self._line.move()
+
+    def state(self) -> State:
+        """Copies of all arrays."""
+        return self._line.state("calibration")
+
+    def load(self, state: State) -> None:
+        """Go on where the state was taken."""
+        self._line.load(state, "calibration")

@@ -1,0 +1,53 @@
+import numpy as np
+import pytest
+from scipy.special import expit
+
+from models.difficulty.foreroll_calibration import Calibration
+from models.difficulty.foreroll_ep import binomial_moments
+
+GROUPS = 6
+"""Explored in a step: five per cent of 128."""
+
+
+def test_explored_groups_tell_how_forecasts_are_off() -> None:
+    """Logits that are lower and less spread than forecast, by as much as is left to be known of each prompt."""
+    rng, calibration = np.random.default_rng(0), Calibration()
+    level, slope = -0.4, -0.15
+    for _ in range(200):
+        mean, left = rng.normal(-1.0, 1.5, GROUPS), rng.uniform(0.5, 1.0, GROUPS)
+        logits = mean + left * (level + slope * mean) + rng.normal(0.0, 1.0, GROUPS)
+        successes = rng.binomial(8, expit(logits))
+        calibration.learn(mean, np.ones(GROUPS), left, successes, np.full(GROUPS, 8))
+        calibration.move()
+    mean = np.array([-3.0, 0.0, 2.0])
+    assert calibration.mended(mean, np.ones(3)) - mean == pytest.approx(level + slope * mean, abs=0.2)
+    assert calibration.mended(mean, np.full(3, 0.5)) - mean == pytest.approx((level + slope * mean) / 2, abs=0.1)
+    assert calibration.mended(mean, np.zeros(3)).tolist() == mean.tolist()
+
+
+def test_forecasts_that_are_right_are_left_alone() -> None:
+    rng, calibration = np.random.default_rng(1), Calibration()
+    added = []
+    for _ in range(200):
+        mean = rng.normal(-1.0, 1.5, GROUPS)
+        successes = rng.binomial(8, expit(mean + rng.normal(0.0, 1.0, GROUPS)))
+        calibration.learn(mean, np.ones(GROUPS), np.ones(GROUPS), successes, np.full(GROUPS, 8))
+        calibration.move()
+        added.append(calibration.mended(np.array([-1.0]), np.ones(1))[0] + 1.0)
+    assert np.sqrt(np.mean(np.square(added))) < 0.12
+
+
+def test_one_group_is_learned_from_as_the_joint_posterior_on_a_grid_says() -> None:
+    """The mean of a and b after a group, against an integral over both and the prompt's own logit."""
+    calibration, mean, variance = Calibration(), np.array([-1.5]), np.array([1.2])
+    calibration.learn(mean, variance, np.ones(1), np.array([7]), np.array([8]))
+    added = calibration.mended(mean, np.ones(1)) - mean
+    spread = 0.2**2 + (0.1 * 1.5) ** 2  # of a + b m at rest
+    logit, _ = binomial_moments(mean, variance + spread, np.array([7]), np.array([8]))
+    assert added == pytest.approx(spread / (variance + spread) * (logit - mean), rel=0.1)
+
+
+def test_no_explored_groups_change_nothing() -> None:
+    calibration, nothing = Calibration(), np.empty(0)
+    calibration.learn(nothing, nothing, nothing, nothing.astype(np.int64), nothing.astype(np.int64))
+    assert calibration.mended(np.array([0.7]), np.ones(1)) == pytest.approx([0.7])
