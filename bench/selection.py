@@ -24,12 +24,14 @@ import tempfile
 import time
 from collections.abc import Callable
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import selection_page
 from bench_pages import PAGES, finish
+from selection_labelled import judge_told
 from selection_replay import VISITS, replay
 from selection_told import Told
 from selection_warm import DECIDING, HISTORIES, SETTINGS, judge, make_history
@@ -106,13 +108,17 @@ def report(data: Path, work: "Kept", *, seeds: int, quick: bool) -> None:
                 ("replay", name), (visits, settings), lambda settings=settings: replay(data, settings, visits)
             )
             replays += [{"predictor": name, **found}] if found else []
-    warm = [] if quick else warm_settings(data, work)
+    warm, labelled = ([], []) if quick else warm_settings(data, work)
     runs = Simulator(data, work, prompts=600 if quick else 7500, steps=12 if quick else STEPS, quick=quick)
     lines = []
     for run in plan(seeds, quick=quick):
         found = work.do(("run", *run), runs.setting(run), lambda run=run: runs.figures(run))
         lines += [{**run._asdict(), "drift": " to ".join(DRIFTS[run.drift]), **found}] if found else []
-    figures = {"runs": selection_page.means(lines), "replay": replays, "warm": selection_page.warm_means(warm)}
+    figures = {
+        "runs": selection_page.means(lines),
+        "replay": replays,
+        "warm": selection_page.warm_means(warm, labelled),
+    }
     text = selection_page.text(figures, seeds)
     print(text)
     if not quick:
@@ -247,24 +253,25 @@ class Simulator:
         return self._histories[configuration]
 
 
-def warm_settings(data: Path, work: Kept) -> list[Result]:
-    """The three settings, on dense histories and on such as `foreroll` made."""
+def warm_settings(data: Path, work: Kept) -> tuple[list[Result], list[Result]]:
+    """The three settings, on dense histories and on such as `foreroll` made, and what labels could tell in each."""
     world = World(data, ["train", "test"], 7500)
     cold = build_predictor(ForerollSettings(), world.pool(None), seed=0)
     made: list[Groups] = []
     for at in range(len(world.models)):
         groups = work.groups(("made", at), DECIDING, lambda at=at: make_history(world, cold, at))
         if groups is None:
-            return []
+            return [], []
         made.append(groups)
+    models = [model for model in dict.fromkeys(world.models) if model != "Qwen2.5-1.5B"]
     lines: list[Result] = []
-    for history in HISTORIES:
-        for setting in SETTINGS:
-            for model in dict.fromkeys(world.models):
-                if model != "Qwen2.5-1.5B":
-                    about = (setting, history, model)
-                    lines += work.do(("warm", *about), DECIDING, lambda about=about: judge(world, *about, made)) or []
-    return lines
+    for history, setting, model in product(HISTORIES, SETTINGS, models):
+        about = setting, history, model
+        lines += work.do(("warm", *about), DECIDING, lambda about=about: judge(world, *about, made)) or []
+    labelled: list[Result] = []
+    for about in product(SETTINGS, models):
+        labelled += work.do(("labelled", *about), (), lambda about=about: judge_told(world, *about)) or []
+    return lines, labelled
 
 
 def _array_mib(predictor: Predictor) -> float:

@@ -17,10 +17,11 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
     monkeypatch.syspath_prepend(str(BENCH))
     before = set(sys.modules)
     import selection
+    import selection_labelled
     import selection_warm
     import selection_world
 
-    yield SimpleNamespace(main=selection, warm=selection_warm, world=selection_world)
+    yield SimpleNamespace(main=selection, labelled=selection_labelled, warm=selection_warm, world=selection_world)
     for name in set(sys.modules) - before:
         if name.startswith(("selection", "bench_pages")):
             del sys.modules[name]
@@ -57,6 +58,22 @@ def test_what_a_model_may_learn_from_leaves_itself_its_family_or_the_prompts_out
 ) -> None:
     past = bench.warm.past_of(make_world(bench), setting, "dense", "Qwen2-1.5B", [])
     assert past.successes.tolist() == solved
+
+
+def test_who_is_told_the_labels_reads_other_models_and_train_rates_of_its_own_alone(bench: SimpleNamespace) -> None:
+    """The model left out is another one with noise, but for its test rates, which are drawn apart in one world."""
+    rng, size = np.random.default_rng(0), 400
+    world = make_world(bench)
+    world.models, world.temperatures = ["a", "b"], [1.0, 1.0]
+    world.texts = tuple(f"what is {rng.integers(100)} + {row}?" for row in range(size))
+    world.embeddings, world.categories = rng.normal(size=(size, 4)).astype(np.float32), ("",) * size
+    world.split = np.arange(size) % 2
+    shared = rng.integers(0, 46, size)
+    world.solved = np.stack([shared + rng.integers(0, 5, size), shared + rng.integers(0, 5, size)])
+    assert bench.labelled.judge_told(world, "siblings", "a")[0]["told"] > 0.9
+    assert abs(bench.labelled.judge_told(world, "new", "a")[0]["told"]) < 0.3
+    world.solved[0, world.split == bench.warm.TEST] = rng.integers(0, 50, size // 2)
+    assert abs(bench.labelled.judge_told(world, "siblings", "a")[0]["told"]) < 0.3
 
 
 def test_a_kept_result_is_shown_for_its_own_setting_alone(bench: SimpleNamespace, tmp_path: Path) -> None:
