@@ -63,11 +63,19 @@ def restore(
     Returns:
         The checkpoint, None when it is another run's, and so step 0 of this one; and whether it goes for the predictor
         too: a fork that forecasts from another past than its parent begins anew.
+
+    Raises:
+        StoreError: another version of Foreroll wrote the run's own predictor.
     """
     about = read_checkpoint(checkpoint)
     trainer.load_state_dict(load_arrays(checkpoint / "optimizer"))
     state = load_arrays(checkpoint / "predictor")
     ours = about.run == record.run
+    if ours and not fits(state, predictor.state_dict()):
+        raise StoreError(
+            f"run {record.run} has learned with a predictor {about.predictor} of another version of Foreroll: continue "
+            f"it there, or fork it, with a fresh predictor: foreroll train --run NEW --from {record.run}"
+        )
     known = ours or (
         record.pins.get("keeps_predictor", True)
         and _can_take_over(predictor, settings.predictor.name, about, state, record.run)

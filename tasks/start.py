@@ -1,5 +1,6 @@
 """Where a run's predictor begins: with a published version, which is fixed as a number when the run is created."""
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ import pyarrow.compute as pc
 from models.difficulty.base import Predictor, State
 from models.difficulty.inputs import reads_past
 from models.difficulty.states import fits
+from models.records import Pool
 from models.settings import PredictorSettings
 from storage.checkpoints import checkpoint_steps, load_arrays, read_checkpoint
 from storage.errors import StoreError
@@ -17,6 +19,8 @@ from storage.registry import Version, read_version, resolve, version_digest
 from storage.runs import Run
 from tasks.plan import RunPlan
 from tasks.registry import check_version, settings_of
+
+logger = logging.getLogger(__name__)
 
 
 def pin_start(layout: Layout, plan: RunPlan, parent: Run | None) -> dict[str, Any]:
@@ -75,6 +79,16 @@ def known_to(record: Run, groups: pa.Table) -> pa.Table:
         later = pc.greater(groups["step"], record.forked_from["step"])
         known = pc.and_(known, pc.invert(pc.and_(parents, later)))
     return groups.filter(known)
+
+
+def warn_of_strangers(version: Version, reference: str, pool: Pool) -> None:
+    """Warn of a version whose groups tell nothing of a pool, because none of its prompts is in it."""
+    theirs = pc.unique(version.past["prompt_id"])
+    if len(theirs) and not pc.any(pc.is_in(theirs, pa.array(pool.prompt_ids, pa.string()))).as_py():
+        logger.warning(
+            "predictor %s has learned of %d prompts, none of which the run has: it tells nothing here",
+            reference, len(theirs),
+        )  # fmt: skip
 
 
 def begin_with(version: Version, reference: str, settings: PredictorSettings, predictor: Predictor) -> None:

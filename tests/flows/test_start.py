@@ -15,6 +15,7 @@ from models.difficulty import build_predictor
 from models.difficulty.base import State
 from models.records import Observation, Pool
 from models.settings import ForerollSettings, GpsSettings, MoppsSettings, PredictorSettings
+from storage.checkpoints import load_arrays, save_arrays
 from storage.errors import StoreError
 from storage.layout import Layout
 from storage.prompts import read_dataset
@@ -122,6 +123,29 @@ def test_foreroll_has_the_groups_of_its_version_and_counts_those_of_a_run_in_bot
         with open_workbench(config(layout, predictor, run).plan()) as (bench, _):
             assert bench.pool.past is not None
             assert np.bincount(bench.pool.past.run).tolist() == expected
+
+
+def test_a_version_that_knows_none_of_the_pool_is_said_to(layout: Layout, caplog: pytest.LogCaptureFixture) -> None:
+    groups = past_groups(layout, {"elsewhere": 3})
+    strangers = groups.set_column(2, "prompt_id", pa.array([f"{row:032x}" for row in range(3)])).cast(PAST)
+    for run, past, said in (("cold", strangers, True), ("warm", groups, False)):
+        publish_from(layout, ForerollSettings(), {}, past)
+        with open_workbench(config(layout, {"name": "foreroll", "components": 8, "from": "base"}, run).plan()):
+            told = [message for message in caplog.messages if "tells nothing here" in message]
+        assert told == (
+            ["predictor base@1 has learned of 3 prompts, none of which the run has: it tells nothing here"] * said
+        )
+        caplog.clear()
+
+
+def test_a_run_whose_predictor_another_version_wrote_is_named_and_can_be_forked(layout: Layout) -> None:
+    train(config(layout, {"name": "mopps"}))
+    folder = layout.checkpoint("new", 1) / "predictor"
+    arrays = load_arrays(folder)
+    save_arrays(folder, {("gamma" if name == "alpha" else name): array for name, array in arrays.items()})
+    with pytest.raises(StoreError, match="of another version of Foreroll: continue it there, or fork it"):
+        train(config(layout, {"name": "mopps"}))
+    train(resolve_config({}, {"store": str(layout.root), "run": "fork", "fork_from": "new", "steps": 1}))
 
 
 def test_groups_of_a_run_in_both_count_once_and_a_run_is_never_its_own_past(layout: Layout) -> None:
