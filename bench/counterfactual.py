@@ -177,7 +177,7 @@ class Judged:
         shares = []
         for _ in range(BATCHES):
             batch = select(forecast, logged.rows, previous=logged.previous, rng=rng, **self._common)
-            chosen = np.tile(p[chosen_rows(batch)], (REPEATS, 1))
+            chosen = np.tile(p[batch.rows[batch.chosen]], (REPEATS, 1))
             shares.append(is_informative(rng.binomial(GROUP, chosen)).mean(axis=1))
         return np.concatenate(shares)
 
@@ -210,12 +210,6 @@ def acquisition(selector: str, **changes: Any) -> AcquisitionSettings:
     return AcquisitionSettings(name=selector.split("+")[1], batch_size=BATCH, **changes)  # type: ignore[arg-type]
 
 
-def chosen_rows(batch: Selection) -> Ints:
-    """Pool rows of a batch, in order of rank."""
-    order = np.argsort(batch.rank, kind="stable")
-    return batch.rows[order[batch.rank[order] >= 0]]
-
-
 def is_informative(successes: Ints) -> np.ndarray:
     """Whether some, and not all, of a group succeeded."""
     return (successes > 0) & (successes < GROUP)
@@ -246,9 +240,9 @@ class Bench:
             logged = LoggedStep(step, rows, forecast, batch.propensity, acquired, outcome, previous)
             for one in judged:
                 one.meet(logged, p)
-            previous = chosen_rows(batch)
+            previous = rows[batch.chosen]
             visits.add(previous)
-            observe = learn_from(rows[acquired], successes[acquired], step)
+            observe = learn_from(batch, successes, step)
             for learner in (predictor, *(one.predictor for one in judged)):
                 observe(learner)
         about = {"setting": str(setting), "logged": logger}
@@ -271,9 +265,11 @@ def candidates(visits: Visits, settings: AcquisitionSettings, rng: np.random.Gen
     return rows
 
 
-def learn_from(rows: Ints, successes: Ints, step: int) -> Callable[[Predictor], Any]:
-    """What a step tells every predictor."""
-    groups = Observation(rows, successes, np.full(len(rows), GROUP), np.full(len(rows), 300.0))
+def learn_from(batch: Selection, successes: Ints, step: int) -> Callable[[Predictor], Any]:
+    """What a step tells every predictor; successes are of all candidates."""
+    at = batch.chosen
+    tried, tokens = np.full(len(at), GROUP), np.full(len(at), 300.0)
+    groups = Observation(batch.rows[at], successes[at], tried, tokens, explored=batch.explored)
     return lambda predictor: predictor.observe(groups, seed=step)
 
 

@@ -31,7 +31,8 @@ from typing import Any, NamedTuple, get_args
 import numpy as np
 import selection_page
 from bench_pages import PAGES, finish
-from selection_labelled import judge_told
+from selection_labelled import DECIDING as LABELLED
+from selection_labelled import judge_labelled
 from selection_replay import VISITS, replay
 from selection_told import Told
 from selection_warm import DECIDING, HISTORIES, SETTINGS, judge, make_history
@@ -127,18 +128,17 @@ def report(data: Path, work: "Kept", *, seeds: int, quick: bool) -> None:
 
 
 def plan(seeds: int, *, quick: bool) -> list[Run]:
-    """Every run: our own and published methods on all drifts, and all other sensible pairs on the first."""
+    """Every run: ours, published and told methods on all drifts, and all other sensible pairs on the first."""
     if quick:
         return [Run(0, "warm", "foreroll", "informative", 0), Run(0, "cold", "mopps", "thompson", 0)]
     ours = [("cold", "foreroll", "informative"), ("warm", "foreroll", "informative")]
     ours += [("selected", "foreroll", "informative"), *(("cold", *pair) for pair in PUBLISHED)]
-    told = [(start, "told", "informative") for start in ("cold", "warm")]
+    ours += [("cold", "told", "informative"), ("warm", "told", "informative")]
     fast = [name for name in predictors() if name not in (*SLOW, *UNABLE)]
     rules = [MYOPIC, *(rule for rule in sorted(RULES) if rule != "per_token")]
     pairs = [("warm", "foreroll", MYOPIC), ("warm", "foreroll", "nearest"), ("warm", "foreroll", "thompson")]
     pairs += [("cold", name, rule) for name in fast for rule in rules]
     planned = [Run(drift, *one, seed) for seed in range(seeds) for drift in range(len(DRIFTS)) for one in ours]
-    planned += [Run(drift, *one, seed) for seed in range(seeds) for drift in range(len(DRIFTS)) for one in told]
     planned += [Run(0, *one, seed) for seed in range(seeds) for one in pairs]
     return list(dict.fromkeys(planned))
 
@@ -270,7 +270,7 @@ def warm_settings(data: Path, work: Kept) -> tuple[list[Result], list[Result]]:
         lines += work.do(("warm", *about), DECIDING, lambda about=about: judge(world, *about, made)) or []
     labelled: list[Result] = []
     for about in product(SETTINGS, models):
-        labelled += work.do(("labelled", *about), (), lambda about=about: judge_told(world, *about)) or []
+        labelled += work.do(("labelled", *about), LABELLED, lambda about=about: judge_labelled(world, *about)) or []
     return lines, labelled
 
 

@@ -2,25 +2,29 @@
 
 Ridge regression of the logits of the model that was left out, on the logits that
 the other models have on the prompt and a forecast from its text, fitted to all
-50 rollouts of every train prompt, and judged on the test prompts. What it does
-not reach, 128 groups can hardly tell.
+50 rollouts of every train prompt, and judged on the test prompts.
 """
 
 from typing import Any
 
 import numpy as np
 from scipy.stats import spearmanr
-from selection_warm import TEST, left_out
+from selection_warm import FAMILIES, TEST, left_out
 from selection_world import World, others
 
 from models.difficulty.foreroll_ridge import CrossFitted
 from models.difficulty.foreroll_text import text_features
 from models.settings import ForerollSettings
 
-PENALTY, ROUNDS = 5.0, 4
+PENALTY = 5.0
+"""Of the squared weights of standardised features, beside 7,500 prompts."""
+ROUNDS = 4
+"""Fits of the text forecast, each going on from the one before."""
+DECIDING = (PENALTY, ROUNDS, ForerollSettings(), FAMILIES)
+"""What decides the figures beside the setting and the model."""
 
 
-def judge_told(world: World, setting: str, model: str) -> list[dict[str, Any]]:
+def judge_labelled(world: World, setting: str, model: str) -> list[dict[str, Any]]:
     """Spearman with the true rates on test prompts, for each temperature of the model left out."""
     rng = np.random.default_rng(0)
     words, dense = text_features(world.pool(None), ForerollSettings().components, rng)
@@ -33,8 +37,8 @@ def judge_told(world: World, setting: str, model: str) -> list[dict[str, Any]]:
         for _ in range(ROUNDS):
             text = ridge.fit(target[:, None])
         found = _regressed(np.column_stack([*(world.logits(one) for one in kept), text]), target, train)
-        told = float(spearmanr(found[test], world.solved[at, test]).statistic)
-        lines.append({"setting": setting, "model": model, "temperature": world.temperatures[at], "told": told})
+        labelled = float(spearmanr(found[test], world.solved[at, test]).statistic)
+        lines.append({"setting": setting, "model": model, "temperature": world.temperatures[at], "labelled": labelled})
     return lines
 
 

@@ -48,8 +48,8 @@ REPLAY = "## A real GRPO run, visit by visit (early / mid / late)"
 WARM = """## Warm on MATH test: Spearman before any rollout, and after 128 pilot groups of 8
 
 Means over eight configurations (`Qwen2.5-1.5B` is only learned from). `siblings`: the model itself is left out at all
-temperatures; `strangers`: its whole family is; `new`: no run has seen the prompts that are judged. `told` is a ridge
-regression that is told all 50 rollouts of the model left out on all 7,500 train prompts."""
+temperatures; `strangers`: its whole family is; `new`: no run has seen the prompts that are judged. `labelled` is a
+ridge regression that is told all 50 rollouts of the model left out on all 7,500 train prompts."""
 
 
 def means(lines: Lines) -> Lines:
@@ -66,14 +66,13 @@ def means(lines: Lines) -> Lines:
 
 def warm_means(lines: Lines, labelled: Lines) -> Lines:
     """Means over configurations; `labelled` is of `selection_labelled`, which reads dense histories."""
-    told = {
-        key[0]: float(np.mean([one["told"] for one in ones])) for key, ones in _grouped(labelled, ("setting",)).items()
-    }
+    by_setting = _grouped(labelled, ("setting",))
+    best = {setting: float(np.mean([one["labelled"] for one in ones])) for (setting,), ones in by_setting.items()}
     found = []
     for (setting, history), ones in _grouped(lines, ("setting", "history")).items():
         ranks = {key: float(np.mean([one[key] for one in ones])) for key in ("before", "after")}
         about = {"setting": setting, "history": history, "configurations": len(ones)}
-        found.append({**about, **ranks, "told": told.get(setting) if history == "dense" else None})
+        found.append({**about, **ranks, "labelled": best.get(setting) if history == "dense" else None})
     return found
 
 
@@ -144,10 +143,10 @@ def _number(line: dict[str, Any], key: str) -> str:
 
 
 def _warm(lines: Lines) -> str:
-    rows = ["| history | setting | before | after | told | configurations |", "|---|---|---:|---:|---:|---:|"]
+    rows = ["| history | setting | before | after | labelled | configurations |", "|---|---|---:|---:|---:|---:|"]
     for one in lines:
-        told = "" if one["told"] is None else f"{one['told']:.3f}"
-        ranks = f"{one['before']:.3f} | {one['after']:.3f} | {told}"
+        labelled = "" if one["labelled"] is None else f"{one['labelled']:.3f}"
+        ranks = f"{one['before']:.3f} | {one['after']:.3f} | {labelled}"
         rows.append(f"| {one['history']} | {one['setting']} | {ranks} | {one['configurations']} |")
     return "\n".join(rows)
 

@@ -154,7 +154,7 @@ class Selection:
 
     @property
     def explored(self) -> NDArray[np.bool_]:
-        """[G] which of the chosen were drawn at random from what the rule passed over, in order of rank."""
+        """[G] which of the chosen were drawn at random and not by the rule, in order of rank."""
         return np.array([self.decision[at] == "explored" for at in self.chosen], np.bool_)
 
 
@@ -207,7 +207,8 @@ class Observation:
     mean_logprobs: Floats | None = None
     """Mean over rollouts of the mean log-probability of their tokens; NaN or None where it was not stored."""
     explored: NDArray[np.bool_] | None = None
-    """Which were drawn at random from what the rule passed over; None where nobody selected."""
+    """Which were drawn at random, from what the rule passed over or from the easy prompts kept from it; None where
+    that is not known."""
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ def observed(groups: pa.Table, tokens: pa.Table | None, row_of: Mapping[str, int
 
 
 def explored(groups: pa.Table) -> NDArray[np.bool_]:
-    """[G] which groups were drawn at random from what the rule passed over, by their decision."""
+    """[G] which groups were drawn at random and not by the rule, by their decision; none where nobody selected."""
     drawn: NDArray[np.bool_] = np.array(groups["decision"].to_pylist(), dtype=object) == "explored"
     return drawn
 

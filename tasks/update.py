@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from models.difficulty.metrics import forecast_quality
 from models.policy.advantages import group_advantages
 from models.policy.update import NOTHING_TO_LEARN
-from models.records import Observation, Sample, UpdateStats
+from models.records import Floats, Observation, Sample, UpdateStats
 from tasks.observed import explored, group_weights
 from tasks.predict import read_forecasts
 from tasks.score import read_outcomes
@@ -60,8 +60,8 @@ def update_predictor(run: str, step: int) -> None:
     """Judge the forecasts by the step's groups, then learn from them, and write or compare `predictor_updates`."""
     bench = workbench(run)
     with bench.timed("update_predictor"):
-        observation = read_observation(bench, step)
-        quality = _judge(bench, step, observation)
+        observation, weights = read_observation(bench, step)
+        quality = _judge(bench, step, observation, weights)
         parts = bench.predictor.observe(observation, seed=bench.seed(step, "observe"))
         columns = {
             "groups": [len(observation.rows)],
@@ -86,8 +86,11 @@ def read_samples(bench: Workbench, step: int) -> list[Sample]:
     ]
 
 
-def read_observation(bench: Workbench, step: int) -> Observation:
-    """Outcomes of all the step's groups with a valid rollout, trained on or not, in order of round and rank."""
+def read_observation(bench: Workbench, step: int) -> tuple[Observation, Floats]:
+    """Outcomes of all the step's groups with a valid rollout, trained on or not, in order of round and rank.
+
+    With them what each group counts for when all candidates are meant, by the round that acquired it.
+    """
     rollouts = bench.history.read_rounds("rollouts", step).select(
         ["group_id", "sample", "prompt_id", "response_tokens"]
     )
@@ -106,14 +109,16 @@ def read_observation(bench: Workbench, step: int) -> Observation:
         )
         .filter(pl.col("valid") > 0)
     )
-    return Observation(
+    acquired = _acquired(bench, step, groups["prompt_id"].to_list())
+    observation = Observation(
         rows=np.array([bench.row_of[prompt_id] for prompt_id in groups["prompt_id"]], np.int64),
         successes=groups["successes"].to_numpy(writable=True),
         valid=groups["valid"].to_numpy(writable=True),
         mean_tokens=groups["mean_tokens"].to_numpy(writable=True),
         mean_logprobs=groups["mean_logprobs"].fill_null(np.nan).to_numpy(writable=True),
-        explored=explored(_acquired(bench, step, groups["prompt_id"].to_list())),
+        explored=explored(acquired),
     )
+    return observation, group_weights(acquired)
 
 
 def _advantages(rewards: pa.Table, *, normalise_std: bool) -> list[float | None]:
@@ -140,11 +145,10 @@ def _count(bench: Workbench, step: int, stats: UpdateStats) -> None:
         logger.warning("step %d: policy update skipped: %s", step, stats.skipped)
 
 
-def _judge(bench: Workbench, step: int, observation: Observation) -> dict[str, float]:
+def _judge(bench: Workbench, step: int, observation: Observation, weights: Floats) -> dict[str, float]:
     """How good the step's forecasts were, estimated over all its candidates."""
     rows, forecast = read_forecasts(bench, step)
     positions = np.searchsorted(rows, observation.rows)
-    weights = group_weights(_acquired(bench, step, [bench.pool.prompt_ids[row] for row in observation.rows]))
     return forecast_quality(forecast.p_success[positions], observation.successes, observation.valid, weights)
 
 

@@ -8,18 +8,21 @@ its own variance that visits have left, the logit is forecast as
     m + q (a + b m)
 
 and a and b are learned from the explored groups alone, each group as a
-measurement of its logit by the moments of its exact posterior.
+measurement of its logit by the moments of its exact posterior. They are used as
+if they were known. That groups of one batch err alike in the weights is left
+out, and where the exploration is by forecast, as a retention test's is, they are
+unbiased only as far as a line will do.
 """
 
 import numpy as np
 
 from models.difficulty.base import State
-from models.difficulty.foreroll_ep import binomial_moments
 from models.difficulty.foreroll_wandering import Wandering
+from models.difficulty.logit_normal import binomial_moments
 from models.records import Floats, Ints
 
 LEVEL_SD = 0.2
-"""Standard deviation of a at rest, in logits."""
+"""Stationary standard deviation of a, in logits."""
 SLOPE_SD = 0.1
 """Of b."""
 

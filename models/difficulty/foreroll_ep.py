@@ -9,18 +9,15 @@ Minka, Expectation propagation for approximate Bayesian inference, 2001.
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
-from scipy.special import expit
 
+from models.difficulty.logit_normal import binomial_moments
 from models.records import Floats, Ints
 
 SWEEPS = 8
-"""Parallel updates of all groups; batches of the simulator move by less than 1e-12 after as many."""
-NODES = 24
-"""Points of the Gauss-Hermite quadrature about each mode."""
-_NEWTON_STEPS = 20
-_LONGEST_STEP = 3.0
+"""Parallel updates of all groups. Batches of the simulator move by less than 1e-12 after as many; 512 groups with a
+common effect of variance 10, all failed, by .03 standard deviations."""
 _LEAST = 1e-6
-_POINTS, _WEIGHTS = np.polynomial.hermite_e.hermegauss(NODES)
+"""Least precision of a group and of its cavity: where a group tells nothing, and where all the others do."""
 
 
 def match_moments(mean: Floats, prior: Floats, successes: Ints, valid: Ints) -> tuple[Floats, Floats]:
@@ -44,20 +41,3 @@ def match_moments(mean: Floats, prior: Floats, successes: Ints, valid: Ints) -> 
         half = solve_triangular(factor[0], prior, lower=True)
         spread = np.diag(prior) - (half**2).sum(axis=0)
     return gradient, cho_solve(factor, np.eye(len(mean)))
-
-
-def binomial_moments(mean: Floats, variance: Floats, successes: Ints, valid: Ints) -> tuple[Floats, Floats]:
-    """[G] posterior mean and variance of f ~ N(mean, variance), alone, after s ~ Binomial(n, sigmoid(f))."""
-    mode = mean
-    for _ in range(_NEWTON_STEPS):
-        p = expit(mode)
-        slope = successes - valid * p - (mode - mean) / variance
-        mode = mode + np.clip(slope / (valid * p * (1.0 - p) + 1.0 / variance), -_LONGEST_STEP, _LONGEST_STEP)
-    p = expit(mode)
-    at = mode + _POINTS[:, None] / np.sqrt(valid * p * (1.0 - p) + 1.0 / variance)
-    density = successes * at - valid * np.logaddexp(0.0, at) - (at - mean) ** 2 / (2.0 * variance)
-    density += _POINTS[:, None] ** 2 / 2.0
-    weight = np.exp(density - density.max(axis=0)) * _WEIGHTS[:, None]
-    weight /= weight.sum(axis=0)
-    first = (weight * at).sum(axis=0)
-    return first, (weight * (at - first) ** 2).sum(axis=0)

@@ -48,7 +48,7 @@ class OwnEffects:
         self.age[rows] = 0.0
 
     def move(self, noise: float, fade: float, rest: Floats) -> None:
-        """One step: trends go on; levels gain variance `noise`, and what keeps one that fades at `rest` [pool]."""
+        """One step: trends go on; levels gain variance `noise`, and what fading takes of a variance `rest` [pool]."""
         stay = 1.0 - fade
         self.level = stay * self.level + self.slope
         self.slope *= KEEP
@@ -58,7 +58,10 @@ class OwnEffects:
         self.age += 1.0
 
     def faded(self, rows: Ints, fade: float) -> Floats:
-        """How the levels of `rows` change with `fade`, d e / d fade."""
+        """How the levels of `rows` change with `fade`, d e / d fade = -age e / (1 - fade).
+
+        As if the fade had been the same since the last visit, and the level were without a trend since.
+        """
         changed: Floats = -self.age[rows] * self.level[rows] / (1.0 - fade)
         return changed
 

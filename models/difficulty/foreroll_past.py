@@ -4,9 +4,10 @@ The logit of prompt i in step t of run r is
 
     a_rt + l_r . v_i + eps,   v_i ~ N(mu_i, I),   eps ~ N(0, tau_r^2)
 
-with ability a, loadings l [d], and a prompt effect v whose prior mean mu_i is
-read from the text. Fitted by expectation maximisation, binomial outcomes
-entering as working responses (z, 1/w + tau^2) at the current logits. Which
+with ability a, which walks at random from step to step, loadings l [d], and a
+prompt effect v whose prior mean mu_i is read from the text. Fitted by
+expectation maximisation, binomial outcomes entering as working responses
+(z, 1/w + tau^2) at the current logits. Which
 prompts a run chose depends on what it had seen, all of which is in the data:
 the likelihood needs no correction for it, and a mean over runs would.
 """
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from scipy.linalg import solveh_banded
 from scipy.special import expit, logit
 
 from models.difficulty.foreroll_ridge import CrossFitted
@@ -24,8 +26,8 @@ from models.records import Floats, Ints, PastRuns
 ROUNDS = 12
 TEXT_FROM, TEXT_EVERY = 2, 2
 """The text forecast is refitted in every second round, once effects have settled."""
-ABILITY_PRIOR = 4.0
-"""Weight of a run's mean ability against a step's own groups."""
+ABILITY_MOVE = 0.05
+"""Standard deviation of the ability's move in one step: a batch of easy prompts must not look like an able policy."""
 LOADING_PRIOR = 4.0
 """Weight of the mean loadings over runs against a run's own groups."""
 LEAST_NOISE = 0.3
@@ -82,10 +84,11 @@ class _Fit:
         self.past, self.pool = past, pool
         steps, self.when = np.unique(np.stack([past.run, past.step]), axis=1, return_inverse=True)
         self.run_of = steps[0]
+        self.ties = np.where(np.diff(steps[0]) == 0, 1.0 / (ABILITY_MOVE**2 * np.maximum(np.diff(steps[1]), 1)), 0.0)
         self.first = np.searchsorted(self.run_of, np.arange(self.run_of[-1] + 1))
         runs = len(self.first)
-        solved, tried = self._by_step(past.successes), self._by_step(past.valid)
-        self.ability: Floats = logit((solved + 0.5) / (tried + 1.0))
+        solved, tried = self._by_run(past.successes), self._by_run(past.valid)
+        self.ability: Floats = logit((solved + 0.5) / (tried + 1.0))[self.run_of]
         self.loadings: Floats = np.concatenate(
             [np.full((runs, 1), 1.5), rng.normal(0.0, 0.5, (runs, dimensions - 1))], axis=1
         )
@@ -113,9 +116,7 @@ class _Fit:
         weight = 1.0 / (variance + self.noise[run])
         effect = self.effect[row]
         rest = weight * (response - np.vecdot(self.loadings[run], effect))
-        level = self._by_run(rest) / self._by_run(weight)
-        total = self._by_step(rest) + ABILITY_PRIOR * level[self.run_of]
-        self.ability = total / (self._by_step(weight) + ABILITY_PRIOR)
+        self.ability = walked(self._by_step(rest), self._by_step(weight), self.ties)
         above = response - self.ability[self.when]
         square = self._by_run(weight[:, None, None] * (effect[:, :, None] * effect[:, None, :] + self.cov[row]))
         prior = LOADING_PRIOR * np.eye(effect.shape[1])
@@ -155,6 +156,20 @@ class _Fit:
 
     def _by_prompt(self, values: Floats) -> Floats:
         return _sums(self.past.row, values, self.pool)
+
+
+def walked(pull: Floats, weight: Floats, ties: Floats) -> Floats:
+    """[T] levels a that minimise sum_t (w_t a_t^2 / 2 - b_t a_t) + sum_t k_t (a_t+1 - a_t)^2 / 2.
+
+    Args:
+        pull: [T] b, weight: [T] w > 0.
+        ties: [T - 1] k, the inverse variance of each move; 0 between two runs.
+    """
+    bands = np.zeros((3, len(pull)))  # scipy wants two bands beside the diagonal where there is one level only
+    bands[1, 1:] = -ties
+    bands[2] = weight + np.r_[ties, 0.0] + np.r_[0.0, ties]
+    levels: Floats = solveh_banded(bands, pull)
+    return levels
 
 
 def _sums(index: Ints, values: Floats | Ints, size: int) -> Floats:

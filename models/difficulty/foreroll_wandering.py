@@ -13,23 +13,22 @@ KEEP = 0.99
 
 @dataclass
 class Wandering:
-    """Gaussian of parameters theta [P] that follow an Ornstein-Uhlenbeck process:
+    """Gaussian of parameters theta [P] that follow a stationary autoregression of first order:
 
-    theta <- KEEP theta + noise,  at rest theta ~ N(0, diag(spread^2))
+    theta <- KEEP theta + N(0, (1 - KEEP^2) diag(sd^2)),  of stationary distribution N(0, diag(sd^2))
     """
 
-    spread: Floats
-    """[P] standard deviations at rest."""
+    sd: Floats
+    """[P] stationary standard deviations."""
     mean: Floats
     """[P]"""
     cov: Floats
     """[P, P]"""
 
     @classmethod
-    def begin(cls, *spread: float) -> "Wandering":
-        """At rest."""
-        sd = np.array(spread)
-        return cls(sd, np.zeros(len(sd)), np.diag(sd**2))
+    def begin(cls, *sd: float) -> "Wandering":
+        """Of the stationary distribution."""
+        return cls(np.array(sd), np.zeros(len(sd)), np.diag(np.square(sd)))
 
     def learn(self, score: Floats, information: Floats) -> None:
         """Take in the gradient [P] of the log evidence at the mean, and its Fisher information [P, P]."""
@@ -37,9 +36,9 @@ class Wandering:
         self.mean = self.mean + self.cov @ score
 
     def move(self) -> None:
-        """One step."""
+        """One step: E theta <- KEEP E theta, Cov theta <- KEEP^2 Cov theta + (1 - KEEP^2) diag(sd^2)."""
         self.mean = KEEP * self.mean
-        self.cov = KEEP**2 * self.cov + (1.0 - KEEP**2) * np.diag(self.spread**2)
+        self.cov = KEEP**2 * self.cov + (1.0 - KEEP**2) * np.diag(self.sd**2)
 
     def state(self, name: str) -> State:
         """Copies of both moments."""

@@ -1,4 +1,4 @@
-"""The logit-normal: what a Gaussian belief about a prompt's logit says of its success probability."""
+"""The logit-normal: what a Gaussian belief about a prompt's logit says of its success probability, and learns of it."""
 
 import numpy as np
 from scipy.special import expit
@@ -7,7 +7,7 @@ from models.records import Floats, Ints
 
 NODES = 24
 """Points of the Gauss-Hermite quadrature; with them both moments are within 1e-4 up to a logit's sd of 2."""
-_NEWTON_STEPS = 30
+_NEWTON_STEPS = 40
 _LONGEST_STEP = 2.0
 """Newton's method may leap too far where the likelihood is flat."""
 _POINTS, _WEIGHTS = np.polynomial.hermite_e.hermegauss(NODES)
@@ -33,11 +33,34 @@ def linearised(mean: Floats, variance: Floats, successes: Ints, valid: Ints) -> 
 
         W = n p (1 - p)        z = x + (s - n p) / W        error variance 1 / W
     """
+    mode = _mode(mean, variance, successes, valid)
+    p = expit(mode)
+    weight = valid * p * (1.0 - p)
+    return mode + (successes - valid * p) / weight, 1.0 / weight
+
+
+def binomial_moments(mean: Floats, variance: Floats, successes: Ints, valid: Ints) -> tuple[Floats, Floats]:
+    """[G] posterior mean and variance of a logit x ~ N(mean, variance) after s ~ Binomial(n, sigmoid(x)).
+
+    By Gauss-Hermite quadrature about the mode, in units of the curvature there; within .002 of the mean and .5 % of the
+    variance up to a variance of 9.
+    """
+    mode = _mode(mean, variance, successes, valid)
+    p = expit(mode)
+    at = mode + _POINTS[:, None] / np.sqrt(valid * p * (1.0 - p) + 1.0 / variance)
+    density = successes * at - valid * np.logaddexp(0.0, at) - (at - mean) ** 2 / (2.0 * variance)
+    density += _POINTS[:, None] ** 2 / 2.0
+    weight = np.exp(density - density.max(axis=0)) * _WEIGHTS[:, None]
+    weight /= weight.sum(axis=0)
+    first = (weight * at).sum(axis=0)
+    return first, (weight * (at - first) ** 2).sum(axis=0)
+
+
+def _mode(mean: Floats, variance: Floats, successes: Ints, valid: Ints) -> Floats:
+    """[G] mode of the posterior of such logits, by Newton's method."""
     mode = mean.copy()
     for _ in range(_NEWTON_STEPS):
         p = expit(mode)
         slope = successes - valid * p - (mode - mean) / variance
         mode += np.clip(slope / (valid * p * (1.0 - p) + 1.0 / variance), -_LONGEST_STEP, _LONGEST_STEP)
-    p = expit(mode)
-    weight = valid * p * (1.0 - p)
-    return mode + (successes - valid * p) / weight, 1.0 / weight
+    return mode

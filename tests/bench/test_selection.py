@@ -70,10 +70,10 @@ def test_who_is_told_the_labels_reads_other_models_and_train_rates_of_its_own_al
     world.split = np.arange(size) % 2
     shared = rng.integers(0, 46, size)
     world.solved = np.stack([shared + rng.integers(0, 5, size), shared + rng.integers(0, 5, size)])
-    assert bench.labelled.judge_told(world, "siblings", "a")[0]["told"] > 0.9
-    assert abs(bench.labelled.judge_told(world, "new", "a")[0]["told"]) < 0.3
+    assert bench.labelled.judge_labelled(world, "siblings", "a")[0]["labelled"] > 0.9
+    assert abs(bench.labelled.judge_labelled(world, "new", "a")[0]["labelled"]) < 0.3
     world.solved[0, world.split == bench.warm.TEST] = rng.integers(0, 50, size // 2)
-    assert abs(bench.labelled.judge_told(world, "siblings", "a")[0]["told"]) < 0.3
+    assert abs(bench.labelled.judge_labelled(world, "siblings", "a")[0]["labelled"]) < 0.3
 
 
 def test_a_kept_result_is_shown_for_its_own_setting_alone(bench: SimpleNamespace, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@ import pytest
 from scipy.special import expit
 
 from models.difficulty.foreroll_calibration import Calibration
-from models.difficulty.foreroll_ep import binomial_moments
 
 GROUPS = 6
 """Explored in a step: five per cent of 128."""
@@ -37,17 +36,23 @@ def test_forecasts_that_are_right_are_left_alone() -> None:
     assert np.sqrt(np.mean(np.square(added))) < 0.12
 
 
-def test_one_group_is_learned_from_as_the_joint_posterior_on_a_grid_says() -> None:
-    """The mean of a and b after a group, against an integral over both and the prompt's own logit."""
+def test_one_group_is_learned_from_as_an_integral_over_line_and_logit_says() -> None:
+    """The posterior mean of a + b m, where a, b and the prompt's own doubt are Gaussian, on a grid of both parts."""
     calibration, mean, variance = Calibration(), np.array([-1.5]), np.array([1.2])
     calibration.learn(mean, variance, np.ones(1), np.array([7]), np.array([8]))
     added = calibration.mended(mean, np.ones(1)) - mean
-    spread = 0.2**2 + (0.1 * 1.5) ** 2  # of a + b m at rest
-    logit, _ = binomial_moments(mean, variance + spread, np.array([7]), np.array([8]))
-    assert added == pytest.approx(spread / (variance + spread) * (logit - mean), rel=0.1)
+    spread = 0.2**2 + (0.1 * 1.5) ** 2  # of a + b m before the group
+    line = np.linspace(-2.0, 2.0, 801)[:, None]
+    own = np.linspace(-8.0, 8.0, 1601)[None, :]
+    logit = mean + line + own
+    density = expit(logit) ** 7 * expit(-logit) * np.exp(-(line**2) / (2 * spread) - own**2 / (2 * variance))
+    assert added == pytest.approx([(density * line).sum() / density.sum()], rel=0.1)
 
 
 def test_no_explored_groups_change_nothing() -> None:
     calibration, nothing = Calibration(), np.empty(0)
+    calibration.learn(np.array([0.7]), np.ones(1), np.ones(1), np.array([0]), np.array([8]))
+    before = calibration.state()
     calibration.learn(nothing, nothing, nothing, nothing.astype(np.int64), nothing.astype(np.int64))
-    assert calibration.mended(np.array([0.7]), np.ones(1)) == pytest.approx([0.7])
+    for name, array in calibration.state().items():
+        np.testing.assert_allclose(array, before[name], rtol=1e-12)

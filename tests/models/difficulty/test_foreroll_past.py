@@ -3,7 +3,7 @@ import pytest
 from scipy.special import expit
 from scipy.stats import spearmanr
 
-from models.difficulty.foreroll_past import fit_latents
+from models.difficulty.foreroll_past import fit_latents, walked
 from models.difficulty.foreroll_ridge import PENALTY, CrossFitted
 from models.records import PastRuns
 
@@ -41,6 +41,27 @@ def test_a_mean_over_selected_runs_ranks_worse_than_the_likelihood() -> None:
     effect = latents.effect[:, 0] * latents.loadings[:, 0].mean()
     rates = np.bincount(past.row, past.successes / 8, minlength=600) / np.maximum(np.bincount(past.row), 1)
     assert spearmanr(rates, difficulty).statistic < spearmanr(effect, difficulty).statistic - 0.1
+
+
+def test_a_batch_of_easy_prompts_does_not_look_like_an_able_policy() -> None:
+    """One policy that stays as it is, and takes the easier half of the prompts and the harder half in turn."""
+    rng = np.random.default_rng(1)
+    difficulty = rng.normal(size=600)
+    step = 2 * rng.integers(0, 15, 600) + (difficulty > 0)
+    zeros, successes = np.zeros(600, np.int64), rng.binomial(8, expit(1.5 * difficulty))
+    alone = PastRuns(zeros, step, np.arange(600), successes, zeros + 8, np.ones(600))
+    effect = fit_latents(alone, None, np.empty((600, 0), np.float32), 1, np.random.default_rng(0)).effect[:, 0]
+    assert spearmanr(effect, difficulty).statistic > 0.85
+
+
+def test_walked_levels_are_the_minimum_of_a_dense_solve() -> None:
+    rng = np.random.default_rng(0)
+    pull, weight, ties = rng.normal(size=6), rng.uniform(0.5, 2.0, 6), rng.uniform(0.0, 5.0, 5)
+    ties[2] = 0.0
+    moves = np.diff(np.eye(6), axis=0)
+    expected = np.linalg.solve(np.diag(weight) + moves.T @ np.diag(ties) @ moves, pull)
+    np.testing.assert_allclose(walked(pull, weight, ties), expected, atol=1e-12)
+    assert walked(pull[:1], weight[:1], ties[:0]) == pytest.approx(pull[:1] / weight[:1])
 
 
 def test_effects_around_their_text_have_unit_covariance() -> None:

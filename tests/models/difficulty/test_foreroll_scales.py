@@ -30,6 +30,21 @@ def test_no_groups_change_nothing_and_the_factor_is_what_the_scale_moved_by() ->
     assert scale.value == factor > 1.0
 
 
+def test_a_right_scale_stays_where_groups_are_rare() -> None:
+    """One group in every tenth step, after a long time without any."""
+    ends = []
+    for seed in range(20):
+        rng, scale = np.random.default_rng(seed), Scale()
+        for step in range(400):
+            some = int(step >= 200 and step % 10 == 0)
+            successes = rng.binomial(8, expit(rng.normal(-1.0, np.sqrt(2.0), some)))
+            prior = np.full(some, 2.0 * scale.value)
+            gradient, precision = match_moments(np.full(some, -1.0), np.diag(prior), successes, np.full(some, 8))
+            scale.learn(prior, gradient, np.diag(precision))
+        ends.append(np.log(scale.value))
+    assert abs(np.mean(ends)) < 0.1 and np.std(ends) < 0.2
+
+
 def test_the_score_is_the_gradient_of_the_evidence() -> None:
     """v (g^2 - C) / 2 against a finite difference of the log of an integral over a grid."""
     logit = np.linspace(-30.0, 30.0, 200_001)

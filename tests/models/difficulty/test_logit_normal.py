@@ -5,9 +5,9 @@ import pytest
 from scipy.integrate import quad
 from scipy.optimize import minimize_scalar
 from scipy.special import expit
-from scipy.stats import norm
+from scipy.stats import binom, norm
 
-from models.difficulty.logit_normal import linearised, success_moments
+from models.difficulty.logit_normal import binomial_moments, linearised, success_moments
 
 
 @pytest.mark.parametrize("mean", [-4.0, -1.0, 0.0, 0.3, 2.5])
@@ -40,3 +40,19 @@ def test_linearised_observation_leaves_mode_and_curvature_of_the_posterior(
     assert mean + gain * (z - mean) == pytest.approx([mode], abs=1e-5)
     curvature = (loss(mode + 1e-3) - 2 * loss(mode) + loss(mode - 1e-3)) / 1e-6
     assert (1 - gain) * sd**2 == pytest.approx([1 / curvature], rel=1e-3)
+
+
+def test_moments_of_one_logit_are_those_of_its_posterior() -> None:
+    """Against a fine grid, where all rollouts end alike and where many tell much."""
+    mean, variance = np.array([0.0, -3.0, 1.0, 4.0, 0.5]), np.array([4.0, 5.0, 0.2, 9.0, 2.0])
+    successes, valid = np.array([8, 0, 3, 1, 300]), np.array([8, 8, 8, 8, 400])
+    first, second = binomial_moments(mean, variance, successes, valid)
+    logit = np.linspace(-40.0, 40.0, 400_001)
+    for group in range(len(mean)):
+        log_density = binom.logpmf(successes[group], valid[group], expit(logit))
+        log_density -= (logit - mean[group]) ** 2 / (2.0 * variance[group])
+        density = np.exp(log_density - log_density.max())
+        density /= density.sum()
+        expected = density @ logit
+        np.testing.assert_allclose(first[group], expected, atol=2e-3)
+        np.testing.assert_allclose(second[group], density @ (logit - expected) ** 2, rtol=5e-3)
