@@ -25,6 +25,8 @@ LEVEL_SD = 0.2
 """Stationary standard deviation of a, in logits."""
 SLOPE_SD = 0.1
 """Of b."""
+LEAST_SLOPE = -0.9
+"""Of b: no group turns the order of forecasts round."""
 
 
 class Calibration:
@@ -46,6 +48,7 @@ class Calibration:
         along = left[:, None] * np.stack([np.ones(len(mean)), mean], axis=1)
         precision = np.maximum(1.0 - second / variance, 0.0) / variance
         self._line.learn(along.T @ ((first - expected) / variance), (along * precision[:, None]).T @ along)
+        self._line.mean[1] = max(self._line.mean[1], LEAST_SLOPE)
 
     def move(self) -> None:
         """One step."""

@@ -19,6 +19,9 @@ common effect of variance 10, all failed, by .03 standard deviations."""
 _LEAST = 1e-6
 """Least precision of a group and of its cavity: where a group tells nothing, and where all the others do."""
 
+_ROUNDING = 1e-12
+"""Least variance of a logit after a batch, in units of that before."""
+
 
 def match_moments(mean: Floats, prior: Floats, successes: Ints, valid: Ints) -> tuple[Floats, Floats]:
     """K^-1 (E f - m), [G], and (K + diag(1 / tau))^-1, [G, G].
@@ -39,5 +42,5 @@ def match_moments(mean: Floats, prior: Floats, successes: Ints, valid: Ints) -> 
         gradient = cho_solve(factor, nu / tau - mean)
         found = mean + prior @ gradient
         half = solve_triangular(factor[0], prior, lower=True)
-        spread = np.diag(prior) - (half**2).sum(axis=0)
+        spread = np.maximum(np.diag(prior) - (half**2).sum(axis=0), _ROUNDING * np.diag(prior))
     return gradient, cho_solve(factor, np.eye(len(mean)))

@@ -87,7 +87,7 @@ class _Fit:
         self.ties = np.where(np.diff(steps[0]) == 0, 1.0 / (ABILITY_MOVE**2 * np.maximum(np.diff(steps[1]), 1)), 0.0)
         self.first = np.searchsorted(self.run_of, np.arange(self.run_of[-1] + 1))
         runs = len(self.first)
-        solved, tried = self._by_run(past.successes), self._by_run(past.valid)
+        solved, tried = (_sums(past.run, values, runs) for values in (past.successes, past.valid))
         self.ability: Floats = logit((solved + 0.5) / (tried + 1.0))[self.run_of]
         self.loadings: Floats = np.concatenate(
             [np.full((runs, 1), 1.5), rng.normal(0.0, 0.5, (runs, dimensions - 1))], axis=1

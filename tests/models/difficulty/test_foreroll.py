@@ -189,12 +189,17 @@ def test_prompts_passed_over_are_forecast_by_what_exploration_shows_of_them() ->
     assert 0.0 < errors[True] < errors[False] - 0.05
 
 
-def test_moments_are_finite_whatever_the_groups() -> None:
-    """Huge groups, one rollout, one prompt over and over, and rates that jump from 0 to 1."""
+@pytest.mark.parametrize(
+    "settings",
+    [ForerollSettings(), ForerollSettings(own_sd=1e4), ForerollSettings(text_sd=1e4), ForerollSettings(drift=100.0)],
+)
+@pytest.mark.parametrize("largest", [10**6, 2**31])
+def test_moments_are_finite_whatever_the_groups(settings: ForerollSettings, largest: int) -> None:
+    """Huge groups, one rollout, the same prompts over and over, and rates that jump from 0 to 1."""
     pool, _ = make_pool(size=3)
-    predictor = build_predictor(ForerollSettings(), pool, seed=0)
-    for step in range(30):
-        valid = np.array([1, 8, 10**6])
+    predictor = build_predictor(settings, pool, seed=0)
+    for step in range(60):
+        valid = np.array([1, 8, largest])
         successes = valid * (step % 2)
         predictor.observe(Observation(np.arange(3), successes, valid, np.full(3, np.nan)), seed=step)
         forecast = predictor.forecast(np.arange(3), seed=step)

@@ -56,3 +56,13 @@ def test_no_explored_groups_change_nothing() -> None:
     calibration.learn(nothing, nothing, nothing, nothing.astype(np.int64), nothing.astype(np.int64))
     for name, array in calibration.state().items():
         np.testing.assert_allclose(array, before[name], rtol=1e-12)
+
+
+def test_no_groups_turn_the_order_of_forecasts_round() -> None:
+    """Hundreds in one batch, all the contrary of what was forecast."""
+    rng, calibration = np.random.default_rng(0), Calibration()
+    mean = rng.normal(0.0, 2.0, 300)
+    for _ in range(5):
+        calibration.learn(mean, np.full(300, 9.0), np.ones(300), np.where(mean < 0, 8, 0), np.full(300, 8))
+        low, high = calibration.mended(np.array([-2.0, 2.0]), np.ones(2))
+        assert low < high
