@@ -16,6 +16,7 @@ _ABOUT = {
     "acquired": "acquired: chosen by the run's own rule, so a biased sample",
 }
 
+_OTHERS = "; if no line here tells why, the others were made by another version, machine or thread count"
 _ABOUT_VALUES = "counterfactual: informative share that predictor and rule would have had in the logged steps of a run"
 
 
@@ -88,7 +89,7 @@ def _share(value: float) -> str:
 def _reproduced(report: ReplayReport) -> list[str]:
     return [
         f"{line.label} is the run's own predictor: {line.reproduced:,} of {report.stored_forecasts:,} stored forecasts "
-        "are reproduced to the bit"
+        "are reproduced to the bit" + ("" if line.reproduced == report.stored_forecasts else _OTHERS)
         for line in report.lines
         if line.reproduced is not None
     ]
