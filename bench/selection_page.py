@@ -39,7 +39,10 @@ deviation. Informative share counts before any filter; the oracle knows the true
 `/ dynamic sampling` divides rollouts for an informative group by those of dynamic sampling, which draws uniformly
 until enough are informative. Spearman is with all true rates; Brier, NLL and ECE are of 1,000 fixed prompts that are
 drawn anew each step, whatever is selected. `told` is a filter that is told how both ends of the drift relate to
-`foreroll`'s features: what neither those nor the outcomes say, no method of this kind can know.
+`foreroll`'s features: what neither those nor the outcomes say, no method of this kind can know. `cold` runs begin with
+nothing, `warm` ones with all rollouts of the models that are neither end of the drift, `selected` ones with the groups
+that a cold `foreroll` would have acquired of each. `repeats` are visits to prompts visited before, `opening s` what it
+takes to begin, `MiB` the size of what is learned.
 
 Left out: `pcl`, which wants a policy's hidden states; `per_token`, which is `informative` where all lengths are one;
 `gps`, `depo` and `dots` with rules that are not their own, for their time. Pairs that nobody proposed run on the first
@@ -49,7 +52,8 @@ WARM = """## Warm on MATH test: Spearman before any rollout, and after 128 pilot
 
 Means over eight configurations (`Qwen2.5-1.5B` is only learned from). `siblings`: the model itself is left out at all
 temperatures; `strangers`: its whole family is; `new`: no run has seen the prompts that are judged. `labelled` is a
-ridge regression that is told all 50 rollouts of the model left out on all 7,500 train prompts."""
+ridge regression that is told all 50 rollouts of the model left out on all 7,500 train prompts. Histories are dense, 50
+rollouts of every prompt, or of the groups of 8 that a cold `foreroll` would have acquired of 34 or 50 % of the prompts."""
 
 
 def means(lines: Lines) -> Lines:

@@ -99,7 +99,7 @@ def sql(query: str, format_: str, output: Path | None, store: Path) -> None:
 
 @main.command()
 @click.argument("config_file", metavar="[CONFIG.toml]", required=False, type=click.Path(path_type=Path))
-@click.option("--runs", help="Glob of the runs to replay; all where it is left out.")
+@click.option("--runs", multiple=True, help="Name or glob of runs to replay, repeatable; all where it is left out.")
 @click.option("--where", help="SQL condition on the columns of the views runs and steps, as in 'step <= 100'.")
 @click.option("--predictor", "predictors", metavar="[LABEL=]NAME", multiple=True, help="What to replay; repeatable.")
 @click.option("--set", "assignments", metavar="NAME.KEY=VALUE", multiple=True, help="Set one value of a predictor.")

@@ -40,7 +40,7 @@ class ReplayConfig(BaseModel):
     store: Path = DEFAULT_STORE
     """Root folder of the store."""
     runs: str = "*"
-    """Glob of the runs."""
+    """Names or globs of the runs, as in `math-*,first`."""
     where: str = "true"
     """SQL condition on the columns of the views `runs` and `steps`, as in `step <= 100`."""
     predictors: Annotated[

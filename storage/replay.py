@@ -73,9 +73,10 @@ class StoredStep:
 
 
 def find_steps(layout: Layout, runs: str = "*", where: str = "true") -> list[RunSteps]:
-    """The committed steps of the runs that match a glob and for which an SQL condition holds, oldest run first.
+    """The committed steps of the runs that are named and for which an SQL condition holds, oldest run first.
 
     Args:
+        runs: names or globs, with commas between them.
         where: over the columns of the views `runs` and `steps`.
 
     Raises:
@@ -85,7 +86,7 @@ def find_steps(layout: Layout, runs: str = "*", where: str = "true") -> list[Run
     listed = {run: History(layout, run).committed_steps() for run in records}  # before they are read
     found = query(layout, _STEPS)
     wanted = _wanted(layout, where)
-    names = named_runs(dict.fromkeys(found["run_id"].to_pylist()), [runs])
+    names = named_runs(dict.fromkeys(found["run_id"].to_pylist()), [one.strip() for one in runs.split(",")])
     steps_of = {run: found.filter(pc.equal(found["run_id"], run))["step"].to_pylist() for run in names}
     chosen = [
         _run_steps(run, steps, wanted, _faults(records[run], steps, listed[run]) if run in records else [])

@@ -15,7 +15,7 @@ class ReplayPlan:
     predictors: Mapping[str, PredictorSettings]
     """What is replayed, by the name it has in the leaderboard."""
     runs: str = "*"
-    """Glob of the runs."""
+    """Names or globs of the runs, with commas between them."""
     where: str = "true"
     """SQL condition on the columns of the views `runs` and `steps`."""
     rules: Sequence[str] = ()

@@ -21,10 +21,13 @@ def replay_from_command_line(
     assignments: Sequence[str],
     format_: str,
     rules: Sequence[str],
+    runs: Sequence[str],
     **options: Any,
 ) -> None:
     """Resolve the configuration, replay, and print the leaderboard."""
     given: dict[str, Any] = {name: str(value) for name, value in options.items() if value not in (None, False)}
+    if runs:
+        given["runs"] = ",".join(runs)
     if rules:
         given["rules"] = list(rules)
     config = resolve_replay(read_toml(config_file) if config_file else {}, given, predictors, assignments)

@@ -73,6 +73,7 @@ class Foreroll:
             "own_scale": self._own_scale.value,
             "drift_scale": self._drift_scale.value,
             "fade": self._fade.value,
+            **self._calibration.metrics(),
         }
 
     def state_dict(self) -> State:

@@ -50,6 +50,11 @@ class Calibration:
         self._line.learn(along.T @ ((first - expected) / variance), (along * precision[:, None]).T @ along)
         self._line.mean[1] = max(self._line.mean[1], LEAST_SLOPE)
 
+    def metrics(self) -> dict[str, float]:
+        """a and b."""
+        level, slope = self._line.mean
+        return {"calibration_level": float(level), "calibration_slope": float(slope)}
+
     def move(self) -> None:
         """One step."""
         self._line.move()

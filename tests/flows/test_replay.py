@@ -247,6 +247,12 @@ def test_a_damaged_step_and_a_lost_one_are_notes_and_no_errors(past_copy: Path) 
     assert "6 steps, 48 groups" in done.stdout
 
 
+def test_runs_can_be_named_one_by_one(trained: Path) -> None:
+    result = foreroll(trained, "--runs", "mopps", "--runs", "fork", "--predictor", "mean", "--format", "json")
+    assert result.exit_code == 0, result.output
+    assert set(json.loads(result.stdout)["runs"]) == {"mopps", "fork"}
+
+
 def test_a_dense_replay_pairs_predictors_with_rules(past_copy: Path) -> None:
     ids = read_dataset(Layout(past_copy), "toy")["prompt_id"].to_pylist()
     write_past(Layout(past_copy), "dense", random_steps(ids, 4, 20), created_at="2026")

@@ -32,6 +32,7 @@ def read(layout: Layout, run: str = "first", **options: bool) -> tuple[list[Stor
 def test_steps_are_chosen_by_glob_and_condition(small_store: Layout) -> None:
     assert steps_of(small_store) == {"first": (1, 2, 3), "second": (1, 2, 3)}
     assert steps_of(small_store, "se*") == {"second": (1, 2, 3)}
+    assert steps_of(small_store, "second, fir*") == steps_of(small_store)
     assert steps_of(small_store, where="step > 1 or run_id = 'first'") == {"first": (1, 2, 3), "second": (2, 3)}
     assert steps_of(small_store, where="rounds = 2 and target = 3") == {"first": (2,), "second": (2,)}
 
