@@ -53,7 +53,7 @@ WARM = """## Warm on MATH test: Spearman before any rollout, and after 128 pilot
 Means over eight configurations (`Qwen2.5-1.5B` is only learned from). `siblings`: the model itself is left out at all
 temperatures; `strangers`: its whole family is; `new`: no run has seen the prompts that are judged. `labelled` is a
 ridge regression that is told all 50 rollouts of the model left out on all 7,500 train prompts. Histories are dense, 50
-rollouts of every prompt, or of the groups of 8 that a cold `foreroll` would have acquired of 34 or 50 % of the prompts."""
+rollouts of every prompt, or groups of 8 that a cold `foreroll` would have acquired, of 34 or 50 % of the prompts."""
 
 
 def means(lines: Lines) -> Lines:
