@@ -11,6 +11,8 @@ KEEP = 0.98
 """Share of the evidence that one step leaves of the steps before."""
 PENALTY = 3.0
 LEAST = 1.0
+PAST_GROUPS = 256.0
+"""Groups of a run that all groups of past runs together are worth, at most: another policy writes at another length."""
 
 
 class FeatureTokens:
@@ -26,12 +28,15 @@ class FeatureTokens:
         self._square, self._product = np.zeros((width, width)), np.zeros(width)
         self._rest = TokenForecaster(pool)
         self._lengths = np.zeros(len(pool))
+        if pool.past is not None:
+            self._begin(pool.past.row, pool.past.mean_tokens)
 
     def forecast(self, rows: Ints) -> Floats:
-        """[N] expected response tokens, at least 1; NaN before anything was observed."""
+        """[N] expected response tokens, at least 1; NaN before any length is known, of past runs or this one."""
         if not self._square.any():
             return np.full(len(rows), np.nan)
-        return np.maximum(self._shared(rows) + self._rest.forecast(rows), LEAST)
+        apart = np.nan_to_num(self._rest.forecast(rows), nan=0.0)  # NaN where no visit of this run had a length yet
+        return np.maximum(self._shared(rows) + apart, LEAST)
 
     def observe(self, rows: Ints, mean_tokens: Floats) -> None:
         """Learn the lengths of one step's groups, but of those whose length is not known (NaN)."""
@@ -63,6 +68,13 @@ class FeatureTokens:
         self._product = features.T @ self._lengths[ours]
         residuals = self._lengths[ours] - visits * self._shared(ours)
         self._rest.load({"visits": visits, "visit_tokens": residuals}, np.arange(len(ours)), ours)
+
+    def _begin(self, rows: Ints, mean_tokens: Floats) -> None:
+        """Fit the weights to the lengths of past runs."""
+        rows, mean_tokens = rows[~np.isnan(mean_tokens)], mean_tokens[~np.isnan(mean_tokens)]
+        features = self._features[rows].astype(np.float64)
+        worth = min(1.0, PAST_GROUPS / max(len(rows), 1))
+        self._square, self._product = worth * (features.T @ features), worth * (features.T @ mean_tokens)
 
     def _shared(self, rows: Ints) -> Floats:
         ridge = np.full(len(self._product), PENALTY)

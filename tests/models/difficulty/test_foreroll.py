@@ -71,6 +71,26 @@ def test_past_runs_are_useful_before_the_first_batch() -> None:
     assert abs(forecast.p_success.mean() - expit(logits).mean()) < 0.1
 
 
+def test_lengths_of_past_runs_are_forecast_before_the_first_batch_and_soon_give_way() -> None:
+    """Hard prompts have long responses; the new policy writes three times as much."""
+    _, logits = make_pool()
+    rows = np.arange(0, SIZE, 2)
+    zeros, lengths = np.zeros(len(rows), np.int64), 300.0 - 50.0 * logits[rows]
+    lengths[:5] = np.nan
+    past = PastRuns(zeros, zeros, rows, groups(logits, rows).successes, zeros + 8, lengths)
+    warm, _ = make_pool(past=past)
+    predictor = build_predictor(ForerollSettings(), warm, seed=0)
+    unseen = np.arange(1, SIZE, 2)
+    expected = predictor.forecast(unseen, seed=0).expected_tokens
+    assert spearmanr(expected, -logits[unseen]).statistic > 0.7 and abs(expected.mean() - np.nanmean(lengths)) < 20.0
+    for step in range(30):
+        some = np.random.default_rng(step).choice(SIZE, 32, replace=False)
+        longer = 3.0 * (300.0 - 50.0 * logits[some])
+        predictor.observe(replace(groups(logits, some, step), mean_tokens=longer), seed=step)
+    later = predictor.forecast(unseen, seed=0).expected_tokens
+    assert 2.4 < later.mean() / (300.0 - 50.0 * logits[unseen]).mean() < 3.5
+
+
 def test_follows_a_policy_that_improves() -> None:
     pool, logits = make_pool()
     predictor = taught(pool, logits)
