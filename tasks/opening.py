@@ -9,7 +9,6 @@ from dataclasses import replace
 import torch
 
 from models.difficulty import build_predictor
-from models.difficulty.inputs import reads_past
 from models.engines import build_engine
 from models.engines.base import Engine
 from models.errors import EngineError
@@ -31,7 +30,7 @@ from tasks.plan import RunPlan
 from tasks.prompts import ensure_datasets, make_pool, tokenise, warn_of_overlap
 from tasks.restore import begin_policy, newest_checkpoint, restore
 from tasks.runs import check_plan, continue_run, create_run
-from tasks.start import begin_with, join_past, read_start, warn_of_strangers
+from tasks.start import begin_with, join_past, read_start
 from tasks.versions import library_versions
 from tasks.workbench import Workbench, on_the_bench
 
@@ -179,9 +178,7 @@ def _build(layout: Layout, plan: RunPlan, record: Run, lock: RunLock) -> Workben
     about, known = restore(trainer, predictor, settings, checkpoint, record) if checkpoint else (None, False)
     if start is not None and not known:
         reference = "{name}@{version}".format(**record.pins["predictor"])
-        begin_with(start, reference, settings.predictor, predictor)
-        if reads_past(settings.predictor):
-            warn_of_strangers(start, reference, pool)
+        begin_with(start, reference, settings.predictor, predictor, pool)
     return Workbench(
         run=plan.run,
         settings=settings,

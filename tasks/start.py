@@ -81,23 +81,14 @@ def known_to(record: Run, groups: pa.Table) -> pa.Table:
     return groups.filter(known)
 
 
-def warn_of_strangers(version: Version, reference: str, pool: Pool) -> None:
-    """Warn of a version whose groups tell nothing of a pool, because none of its prompts is in it."""
-    theirs = pc.unique(version.past["prompt_id"])
-    if len(theirs) and not pc.any(pc.is_in(theirs, pa.array(pool.prompt_ids, pa.string()))).as_py():
-        logger.warning(
-            "predictor %s has learned of %d prompts, none of which the run has: it tells nothing here",
-            reference, len(theirs),
-        )  # fmt: skip
-
-
-def begin_with(version: Version, reference: str, settings: PredictorSettings, predictor: Predictor) -> None:
-    """Give a fresh predictor the state of a version; one that reads the past has the version's groups instead.
+def begin_with(version: Version, reference: str, settings: PredictorSettings, predictor: Predictor, pool: Pool) -> None:
+    """Give a fresh predictor the state of a version; one that reads the past has the version's groups in its pool.
 
     Raises:
         StoreError: the state does not fit the settings; names those of both.
     """
     if reads_past(settings):
+        _warn_of_strangers(version, reference, pool)
         return
     if not fits(version.state, predictor.state_dict()):
         raise StoreError(
@@ -129,6 +120,16 @@ def forked_state(layout: Layout, record: Run, settings: PredictorSettings, fresh
     folder = layout.checkpoint(parent, step)
     state = load_arrays(folder / "predictor")
     return state if read_checkpoint(folder).predictor == settings.name and fits(state, fresh) else None
+
+
+def _warn_of_strangers(version: Version, reference: str, pool: Pool) -> None:
+    """Warn of a version whose groups tell nothing of a pool, because none of its prompts is in it."""
+    theirs = pc.unique(version.past["prompt_id"])
+    if len(theirs) and not pc.any(pc.is_in(theirs, pa.array(pool.prompt_ids, pa.string()))).as_py():
+        logger.warning(
+            "predictor %s has learned of %d prompts, none of which the run has: it tells nothing here",
+            reference, len(theirs),
+        )  # fmt: skip
 
 
 def _says_the_same(parent: Run, predictor: PredictorSettings) -> bool:

@@ -117,7 +117,7 @@ def _begin(walk: Walk, record: Run, seed: int) -> None:
             if inherited is not None:
                 predictor.load_state_dict(inherited)
             elif start is not None:
-                begin_with(start, record.config["predictor"]["from"], settings, predictor)
+                begin_with(start, record.config["predictor"]["from"], settings, predictor, pool)
             contender.trial = Trial(contender.label, predictor)
 
 

@@ -16,7 +16,6 @@ unbiased only as far as a line will do.
 
 import numpy as np
 
-from models.difficulty.base import State
 from models.difficulty.foreroll_wandering import Wandering
 from models.difficulty.logit_normal import binomial_moments
 from models.records import Floats, Ints
@@ -29,15 +28,15 @@ LEAST_SLOPE = -0.9
 """Of b: no group turns the order of forecasts round."""
 
 
-class Calibration:
+class Calibration(Wandering):
     """What is to be added to the logits of prompts, the less the more is known of themselves."""
 
     def __init__(self) -> None:
-        self._line = Wandering.begin(LEVEL_SD, SLOPE_SD)
+        super().__init__("calibration", LEVEL_SD, SLOPE_SD)
 
     def mended(self, mean: Floats, left: Floats) -> Floats:
         """[N] means of logits; `left` is q."""
-        level, slope = self._line.mean
+        level, slope = self.mean
         mended: Floats = mean + left * (level + slope * mean)
         return mended
 
@@ -47,22 +46,10 @@ class Calibration:
         first, second = binomial_moments(expected, variance, successes, valid)
         along = left[:, None] * np.stack([np.ones(len(mean)), mean], axis=1)
         precision = np.maximum(1.0 - second / variance, 0.0) / variance
-        self._line.learn(along.T @ ((first - expected) / variance), (along * precision[:, None]).T @ along)
-        self._line.mean[1] = max(self._line.mean[1], LEAST_SLOPE)
+        self.take_in(along.T @ ((first - expected) / variance), (along * precision[:, None]).T @ along)
+        self.mean[1] = max(self.mean[1], LEAST_SLOPE)
 
     def metrics(self) -> dict[str, float]:
         """a and b."""
-        level, slope = self._line.mean
+        level, slope = self.mean
         return {"calibration_level": float(level), "calibration_slope": float(slope)}
-
-    def move(self) -> None:
-        """One step."""
-        self._line.move()
-
-    def state(self) -> State:
-        """Copies of all arrays."""
-        return self._line.state("calibration")
-
-    def load(self, state: State) -> None:
-        """Go on where the state was taken."""
-        self._line.load(state, "calibration")

@@ -18,7 +18,6 @@ SWEEPS = 8
 common effect of variance 10, all failed, by .03 standard deviations."""
 _LEAST = 1e-6
 """Least precision of a group and of its cavity: where a group tells nothing, and where all the others do."""
-
 _ROUNDING = 1e-12
 """Least variance of a logit after a batch, in units of that before."""
 

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from models.difficulty.base import State
 from models.difficulty.foreroll_own import OwnEffects
 from models.difficulty.foreroll_wandering import Wandering
 from models.records import Floats, Ints
@@ -12,7 +11,7 @@ FADE_SD = 0.005
 MOST_FADE = 0.2
 
 
-class Fade:
+class Fade(Wandering):
     """The share of own effects that fades in one step, between 0 and MOST_FADE.
 
     The score is sum_i g_i d e_i / d fade: effects are forecast too far from the
@@ -22,27 +21,15 @@ class Fade:
     """
 
     def __init__(self) -> None:
-        self._share = Wandering.begin(FADE_SD)
+        super().__init__("fade", FADE_SD)
 
     @property
     def value(self) -> float:
         """The share."""
-        return float(self._share.mean[0])
+        return float(self.mean[0])
 
     def learn(self, own: OwnEffects, rows: Ints, gradient: Floats, precision: Floats) -> None:
         """Take in g and the diagonal of C, [G], of groups of `rows` that the effects have not learned from."""
         faded = own.faded(rows, self.value)
-        self._share.learn(np.array([gradient @ faded]), np.array([[precision @ faded**2]]))
-        self._share.mean = np.clip(self._share.mean, 0.0, MOST_FADE)
-
-    def move(self) -> None:
-        """One step."""
-        self._share.move()
-
-    def state(self) -> State:
-        """Copies of all arrays."""
-        return self._share.state("fade")
-
-    def load(self, state: State) -> None:
-        """Go on where the state was taken."""
-        self._share.load(state, "fade")
+        self.take_in(np.array([gradient @ faded]), np.array([[precision @ faded**2]]))
+        self.mean = np.clip(self.mean, 0.0, MOST_FADE)

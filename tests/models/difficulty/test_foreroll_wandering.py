@@ -10,11 +10,11 @@ def test_what_is_learned_is_the_posterior_of_the_joint_gaussian() -> None:
     first, second = rng.normal(size=(3, 2)), rng.normal(size=(4, 2))
     noise, rest = 0.3, np.diag([0.5**2, 0.2**2])
     measured = rng.normal(size=3), rng.normal(size=4)
-    found = Wandering.begin(0.5, 0.2)
+    found = Wandering("some", 0.5, 0.2)
     for at, (along, values) in enumerate(zip((first, second), measured, strict=True)):
         if at:
             found.move()
-        found.learn(along.T @ (values - along @ found.mean) / noise, along.T @ along / noise)
+        found.take_in(along.T @ (values - along @ found.mean) / noise, along.T @ along / noise)
     joint = np.block([[rest, KEEP * rest], [KEEP * rest, rest]])  # before and after the move
     seen = np.block([[first, np.zeros((3, 2))], [np.zeros((4, 2)), second]])
     gain = joint @ seen.T @ np.linalg.inv(seen @ joint @ seen.T + noise * np.eye(7))
@@ -23,10 +23,10 @@ def test_what_is_learned_is_the_posterior_of_the_joint_gaussian() -> None:
 
 
 def test_what_was_learned_is_forgotten_and_rest_is_kept() -> None:
-    wandering = Wandering.begin(0.5)
+    wandering = Wandering("some", 0.5)
     wandering.move()
     assert wandering.cov == pytest.approx(np.array([[0.25]]))
-    wandering.learn(np.array([80.0]), np.array([[100.0]]))
+    wandering.take_in(np.array([80.0]), np.array([[100.0]]))
     learned = float(wandering.mean[0])
     for _ in range(100):
         wandering.move()
